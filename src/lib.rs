@@ -4,8 +4,8 @@
 //! acts. They meet only in the API server. `ARCHITECTURE.md` is the map.
 //!
 //! ```text
-//! api  <-  claim, attachment, volume, plugin, provision  <-  leader  <-  controller  ->  heartbeat, k8s
-//!                                                        <-  agent  ->  csi, heartbeat, k8s
+//! api  <-  claim, attachment, volume, snapshot, plugin, provision  <-  leader  <-  controller  ->  heartbeat, k8s
+//!                                                                  <-  agent  ->  csi, heartbeat, k8s
 //! ```
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -28,6 +28,7 @@ pub mod plugin;
 mod process_metrics;
 pub mod provision;
 pub mod shutdown;
+pub mod snapshot;
 mod socket;
 pub mod telemetry;
 pub mod volume;

@@ -8,7 +8,7 @@ use kube::{Api, Client};
 use tokio::task::JoinSet;
 
 use crate::api::workload::{CONTROLLER, PLUGIN, SERVICE};
-use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim};
+use crate::api::{Attachment, Plugin, PluginInstance, Snapshot, Volume, VolumeClaim};
 use crate::k8s::pod::LeanPod;
 use crate::k8s::watch::{Restarts, Watches, WentBack};
 use crate::k8s::{Cache, Index};
@@ -24,6 +24,7 @@ pub(crate) struct Caches {
     pub claims: Arc<Cache<VolumeClaim>>,
     pub attachments: Arc<Cache<Attachment>>,
     pub volumes: Arc<Cache<Volume>>,
+    pub snapshots: Arc<Cache<Snapshot>>,
     pub plugins: Arc<Cache<Plugin>>,
     pub instances: Arc<Cache<PluginInstance>>,
     /// Those on this node that moor runs for drivers.
@@ -56,6 +57,8 @@ impl Caches {
             let controller = volume.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
             controller.is_some_and(|c| c.agent == node)
         };
+        let snapshot_is_of =
+            |snapshot: &Snapshot, node: &str| snapshot.caller().is_some_and(|caller| caller.agent == node);
         let pod_is_of = |pod: &LeanPod, node: &str| pod.node_name() == Some(node);
         let pods = Cache::new(&["node"]).that_keeps(|pod: &LeanPod| pod.label(PLUGIN).is_some());
         let instance_is_of = |instance: &PluginInstance, node: &str| instance.spec.agent == node;
@@ -63,6 +66,7 @@ impl Caches {
             claims: Arc::new(claims.with_selection(node, claim_is_of)),
             attachments: Arc::new(attachments.with_selection(node, attachment_is_of)),
             volumes: Arc::new(Cache::new(&["controller"]).with_selection(node, volume_is_of)),
+            snapshots: Arc::new(Cache::new(&["controller"]).with_selection(node, snapshot_is_of)),
             plugins: Arc::new(Cache::new(&["all"])),
             instances: Arc::new(Cache::new(&["agent"]).with_selection(node, instance_is_of)),
             pods: Arc::new(pods.with_selection(node, pod_is_of)),
@@ -85,6 +89,7 @@ impl Caches {
         watches.of(Api::all(client.clone()), of("spec.nodeName"), &self.attachments, 0);
         watches.of(Api::all(client.clone()), of("spec.controller.agent"), &self.attachments, 1);
         watches.of(Api::all(client.clone()), of("spec.assignment.controller.agent"), &self.volumes, 0);
+        watches.of(Api::all(client.clone()), of("spec.assignment.controller.agent"), &self.snapshots, 0);
         watches.all(&self.plugins);
         watches.of(Api::all(client.clone()), of("spec.agent"), &self.instances, 0);
         watches.of(Api::namespaced(client.clone(), namespace), of("spec.nodeName"), &self.pods, 0);
@@ -96,6 +101,7 @@ impl Caches {
         self.claims.synced().await;
         self.attachments.synced().await;
         self.volumes.synced().await;
+        self.snapshots.synced().await;
         self.plugins.synced().await;
         self.instances.synced().await;
         self.pods.synced().await;
@@ -107,11 +113,12 @@ impl Caches {
     }
 
     /// For how long each watch has not been heard from, by the kind that it is of.
-    pub fn silent_for(&self) -> [(&'static str, Duration); 6] {
+    pub fn silent_for(&self) -> [(&'static str, Duration); 7] {
         [
             ("VolumeClaims", self.claims.stalled_for()),
             ("Attachments", self.attachments.stalled_for()),
             ("Volumes", self.volumes.stalled_for()),
+            ("Snapshots", self.snapshots.stalled_for()),
             ("Plugins", self.plugins.stalled_for()),
             ("PluginInstances", self.instances.stalled_for()),
             ("Pods", self.pods.stalled_for()),

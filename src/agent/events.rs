@@ -24,8 +24,8 @@ use crate::api::conditions::Reason;
 use crate::api::names::INLINE;
 use crate::api::workload::PLUGIN;
 use crate::api::{
-    Attachment, AttachmentState, AttachmentUid, ClaimState, ClaimUid, Volume, VolumeClaim, VolumeState,
-    VolumeStatus,
+    Attachment, AttachmentState, AttachmentUid, ClaimState, ClaimUid, Snapshot, SnapshotState, Volume,
+    VolumeClaim, VolumeState, VolumeStatus,
 };
 use crate::k8s::Cache;
 use crate::metrics::Metrics;
@@ -93,17 +93,7 @@ impl Events {
                 }
             }
         });
-        let me = self.clone();
-        self.caches.volumes.on_change(move |old, new| {
-            let uid = old.or(new).and_then(|v| v.metadata.uid.clone()).unwrap_or_default();
-            match new {
-                None => {
-                    me.retries.clear(&uid);
-                }
-                Some(_) if differs(old, new, of_volume) => me.queues.volumes.add(uid),
-                Some(_) => {}
-            }
-        });
+        self.listen_to_called();
         let me = self.clone();
         self.caches.plugins.on_change(move |old, new| {
             for plugin in [old, new].into_iter().flatten() {
@@ -148,6 +138,32 @@ impl Events {
                         me.queues.nodes.add(stored.record.handle_name);
                     }
                 }
+            }
+        });
+    }
+
+    /// Registers with the caches of what has calls of its own.
+    fn listen_to_called(self: &Arc<Self>) {
+        let me = self.clone();
+        self.caches.volumes.on_change(move |old, new| {
+            let uid = old.or(new).and_then(|v| v.metadata.uid.clone()).unwrap_or_default();
+            match new {
+                None => {
+                    me.retries.clear(&uid);
+                }
+                Some(_) if differs(old, new, of_volume) => me.queues.volumes.add(uid),
+                Some(_) => {}
+            }
+        });
+        let me = self.clone();
+        self.caches.snapshots.on_change(move |old, new| {
+            let uid = old.or(new).and_then(|s| s.metadata.uid.clone()).unwrap_or_default();
+            match new {
+                None => {
+                    me.retries.clear(&uid);
+                }
+                Some(_) if differs(old, new, of_snapshot) => me.queues.snapshots.add(uid),
+                Some(_) => {}
             }
         });
     }
@@ -233,6 +249,9 @@ impl Events {
         }
         if self.caches.volumes.by_uid(uid).is_some() {
             self.queues.volumes.add(uid.to_owned());
+        }
+        if self.caches.snapshots.by_uid(uid).is_some() {
+            self.queues.snapshots.add(uid.to_owned());
         }
     }
 }
@@ -323,6 +342,10 @@ fn shown_of_attachment(attachment: &Attachment) -> Option<(Option<i64>, Option<S
 fn of_volume(volume: &Volume) -> (Life, Option<(VolumeState, bool)>) {
     let may_delete = |s: &VolumeStatus| s.rejected.as_ref().is_some_and(|r| r.may_delete);
     (life(&volume.metadata), volume.status.as_ref().map(|s| (s.state, may_delete(s))))
+}
+
+fn of_snapshot(snapshot: &Snapshot) -> (Life, SnapshotState) {
+    (life(&snapshot.metadata), snapshot.state())
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 //! | `events` | which change starts which worker |
 //! | `failed_at` | what failed at which path |
 //! | `calls` | what every CSI call goes through, whichever worker makes it |
-//! | `attach`, `volume`, `node` | the workers: controller calls of Attachments, calls of Volumes, calls on this node |
+//! | `attach`, `volume`, `snapshot`, `node` | the workers: controller calls of Attachments, calls of Volumes and of Snapshots, calls on this node |
 //! | `capacity` | how much room drivers have |
 //! | `drivers` | the processes of drivers: sockets, health, PluginInstances |
 //! | `host` | this machine: paths, mounts, and who uses them |
@@ -39,6 +39,7 @@ mod queues;
 mod records;
 mod restore;
 mod role;
+mod snapshot;
 mod volume;
 
 pub use args::AgentArgs;

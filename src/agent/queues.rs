@@ -14,6 +14,8 @@ pub(crate) struct Queues {
     pub handles: Arc<Queue<String>>,
     /// Volumes' own calls, by UID.
     pub volumes: Arc<Queue<String>>,
+    /// Snapshots' calls, by UID.
+    pub snapshots: Arc<Queue<String>>,
     /// PluginInstances, by driver name.
     pub instances: Arc<Queue<String>>,
     /// What kubelet is served, by driver name.
@@ -33,6 +35,7 @@ impl Queues {
             Parked::Node(handle) => self.nodes.add(handle),
             Parked::Handle(handle) => self.handles.add(handle),
             Parked::Volume(uid) => self.volumes.add(uid),
+            Parked::Snapshot(uid) => self.snapshots.add(uid),
         }
     }
 }
@@ -46,4 +49,6 @@ pub(crate) enum Parked {
     Handle(String),
     /// A Volume's own calls.
     Volume(String),
+    /// A Snapshot's calls.
+    Snapshot(String),
 }

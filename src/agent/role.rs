@@ -35,7 +35,7 @@ use super::leftovers::LeaseWord;
 use super::queues::Queues;
 use super::records::store::{RecordError, Records};
 use super::restore::settling::Settling;
-use super::{node, volume};
+use super::{node, snapshot, volume};
 use crate::admin::{AdminError, Check};
 use crate::heartbeat::{AgentEnd, AgentLease, History, Holder};
 use crate::k8s::events::{Recorder, Role};
@@ -287,6 +287,7 @@ fn workers_of(agent: &Arc<Agent>, shutdown: &Shutdown, set: &mut JoinSet<()>) {
     run.spawn(&queues.nodes, WORKERS, node::worker::work);
     run.spawn(&queues.handles, WORKERS, attach::worker::work);
     run.spawn(&queues.volumes, WORKERS, volume::worker::work);
+    run.spawn(&queues.snapshots, WORKERS, snapshot::worker::work);
     run.spawn(&queues.instances, 4, plugin_instance::work);
     // One at a time, and no part of what has to turn: the listing of a large driver takes as long as it takes.
     run.spawn(&queues.audits, 1, audit::work);
@@ -341,6 +342,7 @@ fn turning_check(agent: &Arc<Agent>) -> Check {
             ("nodes", queues.nodes.oldest_in_work()),
             ("handles", queues.handles.oldest_in_work()),
             ("volumes", queues.volumes.oldest_in_work()),
+            ("snapshots", queues.snapshots.oldest_in_work()),
             ("instances", queues.instances.oldest_in_work()),
         ];
         for (name, age) in oldest {

@@ -13,19 +13,21 @@ pub const EVERY: &str = "*";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Allow {
-    /// Who may have volumes made: Volumes with spec.capacity. Unset: every namespace.
+    /// Who may have volumes made, and snapshots of them: Volumes with spec.capacity, Snapshots with spec.volumeName. Unset: every
+    /// namespace.
     #[serde(default = "Namespaces::every")]
     pub create: Namespaces,
-    /// Who may name storage that exists: Volumes with spec.volumeHandle. Such a namespace can read and write
+    /// Who may name storage that exists: Volumes with spec.volumeHandle, Snapshots with spec.snapshotHandle. Such a namespace can read and write
     /// everything the driver reaches. Unset: none.
     #[serde(default)]
     pub register: Namespaces,
     /// Who may speak to the driver in its own words: spec.parameters, spec.mutableParameters, spec.volumeContext,
-    /// spec.secrets and spec.mountOptions of Volumes, spec.mountOptions of claims. A StorageClass and a
-    /// VolumeAttributesClass leave these to administrators. Unset: every namespace.
+    /// spec.secrets and spec.mountOptions of Volumes, spec.mountOptions of claims, spec.parameters and spec.secretName of
+    /// Snapshots. A StorageClass and a VolumeAttributesClass leave these to administrators. Unset: every namespace.
     #[serde(default = "Namespaces::every")]
     pub parameterise: Namespaces,
-    /// Who may have storage deleted that it has only registered: deletionPolicy Delete beside spec.volumeHandle.
+    /// Who may have storage deleted that it has only registered: deletionPolicy Delete beside spec.volumeHandle or
+    /// spec.snapshotHandle.
     /// Unset: none.
     #[serde(default)]
     pub delete_registered: Namespaces,

@@ -7,6 +7,7 @@ pub mod allow;
 pub mod attachment;
 pub mod attributes;
 pub mod capability;
+pub mod change;
 pub mod claim;
 pub mod conditions;
 pub mod export;
@@ -16,10 +17,13 @@ pub mod kubernetes;
 pub mod lock;
 pub mod names;
 pub mod plugin;
+mod plugin_reasons;
 pub mod provision;
 pub mod quantity;
 pub mod reason;
 pub mod schema;
+pub mod snapshot;
+pub mod source;
 pub mod topology;
 pub mod turn;
 pub mod uid;
@@ -38,6 +42,7 @@ pub use claim::{ClaimState, VolumeClaim, VolumeClaimSpec, VolumeClaimStatus};
 pub use handle::{VolumeHandle, VolumeHandleSpec};
 pub use instance::{PluginInstance, PluginInstanceSpec, PluginInstanceStatus};
 pub use plugin::{Plugin, PluginSpec, PluginStatus};
+pub use snapshot::{Snapshot, SnapshotSpec, SnapshotState, SnapshotStatus};
 pub use uid::{AttachmentUid, ClaimUid};
 pub use volume::{Volume, VolumeSpec, VolumeState, VolumeStatus};
 
@@ -56,6 +61,7 @@ pub fn all_crds() -> Vec<CustomResourceDefinition> {
         PluginInstance::crd(),
         Volume::crd(),
         VolumeClaim::crd(),
+        Snapshot::crd(),
         VolumeHandle::crd(),
         Attachment::crd(),
     ]

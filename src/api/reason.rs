@@ -6,23 +6,26 @@ use super::conditions::{
     CONFIRMED, DEPLOYED, DRIFTED, EXPANDED, EXPORTED, IN_ORDER, MODIFIED, PERSISTENT_VOLUME, PODS, READY,
     REMOVABLE, SCHEDULABLE, SILENT, UNDONE,
 };
+use super::plugin_reasons::with_plugin_reasons;
 use super::words::{Place, words};
 
-words! {
+with_plugin_reasons! {
     /// Reason of a condition. Closed, so that alerts can be written against it.
     pub enum Reason: Place {
         Place { kinds: "VolumeClaim", condition: READY, status: true } => {
             /// The volume is mounted on the node at status.targetPath and may be used.
             Published,
         }
-        Place { kinds: "VolumeClaim", condition: READY, status: false } => {
-            /// The claim's namespace has no Volume of the name that the claim gives. Create it, or delete the claim and
-            /// create one with the right name.
+        Place { kinds: "VolumeClaim, Snapshot", condition: READY, status: false } => {
+            /// The namespace has no Volume of the name that the object gives. Create it, or delete the object and create one
+            /// with the right name.
             VolumeNotFound,
             /// The Volume cannot be used yet. Its own Ready condition says why.
             VolumeNotReady,
-            /// The Volume is being deleted and takes no new claims. Delete the claim.
+            /// The Volume is being deleted and takes no new claims, and no snapshot is taken of it. Delete the object.
             VolumeDeleted,
+        }
+        Place { kinds: "VolumeClaim", condition: READY, status: false } => {
             /// spec.capabilities of the Volume does not list what the claim asks for. Delete the claim and create one with a
             /// listed use.
             UseNotListed,
@@ -70,7 +73,7 @@ words! {
             /// The node was declared lost, and the claim has ended with it. Delete the claim and create one for another node.
             NodeLost,
         }
-        Place { kinds: "VolumeClaim, Volume", condition: READY, status: false } => {
+        Place { kinds: "VolumeClaim, Volume, Snapshot", condition: READY, status: false } => {
             /// The Plugin does not allow the namespace what the object asks for. Have an administrator add the namespace to
             /// spec.allow of the Plugin, or do as the message says.
             NotAllowed,
@@ -91,7 +94,7 @@ words! {
             /// was left out. Look in the storage whether the volume is detached.
             Abandoned,
         }
-        Place { kinds: "VolumeClaim, Attachment, Volume", condition: READY, status: false } => {
+        Place { kinds: "VolumeClaim, Attachment, Volume, Snapshot", condition: READY, status: false } => {
             /// ControllerPublishVolume failed and is tried again. The message has the driver's words.
             ControllerPublishFailed,
             /// ControllerUnpublishVolume failed and is tried again; the volume is free for no other node before it succeeds.
@@ -111,6 +114,12 @@ words! {
             DeleteVolumeFailed,
             /// ValidateVolumeCapabilities failed and is tried again. The message has the driver's words.
             ValidateFailed,
+            /// CreateSnapshot failed and is tried again. The message has the driver's words.
+            CreateSnapshotFailed,
+            /// DeleteSnapshot failed and is tried again. spec.deletionPolicy Retain gives the snapshot up.
+            DeleteSnapshotFailed,
+            /// ListSnapshots failed and is tried again. The message has the driver's words.
+            ListSnapshotsFailed,
             /// Another call failed and is tried again. The message has the driver's words.
             CallFailed,
             /// No process on the node answers with the driver's name and serves what the call needs. Start the driver there.
@@ -164,13 +173,41 @@ words! {
             /// is Strict. The message has its words.
             NotConfirmed,
         }
-        Place { kinds: "Volume", condition: READY, status: true } => {
-            /// Claims are granted.
+        Place { kinds: "Volume, Snapshot", condition: READY, status: true } => {
+            /// Of a Volume: claims are granted. Of a Snapshot: volumes can be made of it.
             Ready,
         }
-        Place { kinds: "Volume", condition: READY, status: false } => {
-            /// The Plugin that the Volume names does not exist. Create it.
+        Place { kinds: "Snapshot", condition: READY, status: false } => {
+            /// The driver of the Volume takes no snapshots.
+            CannotSnapshot,
+            /// The driver has no snapshot of the handle that spec.snapshotHandle gives. Delete the Snapshot, and create one with
+            /// the right handle.
+            SnapshotNotFound,
+            /// The driver has the snapshot, and still works on it. Wait.
+            NotReadyToUse,
+            /// The snapshot's volume is not held for the Volume that it is of. The message says what can be done.
+            SourceNotHeld,
+            /// Another Snapshot stands for the same, and this one is to delete it. Delete the other one, or set
+            /// spec.deletionPolicy to Retain.
+            SnapshotShared,
+        }
+        Place { kinds: "Volume, Snapshot", condition: READY, status: false } => {
+            /// The Plugin does not exist, or is being deleted. Create it.
             PluginNotFound,
+            /// The agent that is to make the next call is not heard. The message says whose, and what ends that.
+            AgentNotHeard,
+            /// What is deleted waits for what uses it, or is being made of it. The message names that.
+            InUse,
+            /// CreateVolume or CreateSnapshot is called.
+            Creating,
+            /// What was asked for is deleted at the driver, or was never made, and the object goes.
+            Deleted,
+            /// spec.deletionPolicy Retain ended the calls, and what the driver has stays.
+            Retained,
+        }
+        Place { kinds: "Volume", condition: READY, status: false } => {
+            /// The volume cannot be made of what spec.source names, or not yet. The message says why.
+            SourceNotUsable,
             /// The volume is made where its first claim is (spec.binding). Create one, or see why it has no node.
             WaitsForFirstClaim,
             /// The driver of the Plugin cannot create volumes. Register an existing one with spec.volumeHandle.
@@ -181,28 +218,18 @@ words! {
             HandleInPersistentVolume,
             /// The deleted Volume leaves its storage, which a PersistentVolume names and which is that one's from now on.
             StorageLeft,
-            /// The agent that is to make the Volume's next call is not heard. The message says whose, and what ends that.
-            AgentNotHeard,
-            /// The deleted Volume waits for claims that use it. Delete them.
-            InUse,
-            /// CreateVolume is called.
-            Creating,
             /// The driver has made the volume; its VolumeHandle comes next.
             Created,
             /// The driver confirms what is asked of it; the volume's VolumeHandle comes next.
             Validated,
             /// What CreateVolume made is of no use, for example too small, and is deleted again. The message says why.
             Unusable,
-            /// The storage is deleted, or was never made, and the Volume goes.
-            Deleted,
-            /// spec.deletionPolicy Retain ended the Volume's calls, and the storage stays.
-            Retained,
         }
         Place { kinds: "VolumeHandle", condition: READY, status: true } => {
             /// The driver's volume is held for the Volume that spec.volume names.
             HandleHeld = "Held",
         }
-        Place { kinds: "Volume, Plugin", condition: READY, status: false } => {
+        Place { kinds: "Volume, Snapshot, Plugin", condition: READY, status: false } => {
             /// No instance of the Plugin is there for what is to be called, or its driver is another one than before. A
             /// Plugin says where agents have looked for its driver and what they found. See also `kubectl get
             /// plugininstances`.
@@ -329,72 +356,6 @@ words! {
             /// ControllerModifyVolume failed and is tried again. The message has the driver's words. Parameters that it
             /// cannot follow (InvalidArgument) may be changed again.
             ModifyVolumeFailed,
-        }
-        Place { kinds: "Plugin", condition: IN_ORDER, status: true } => {
-            /// Every PluginInstance counts for what it says.
-            InOrder,
-        }
-        Place { kinds: "Plugin", condition: IN_ORDER, status: false } => {
-            /// A PluginInstance is of another driver, or not named as its agent names it, and counts nowhere. Delete it
-            /// unless it is of an earlier Plugin.
-            NotCounted,
-            /// A node serves the Controller service and is not selected by spec.controllerNodes, so it gets no new volumes.
-            NotSelected,
-            /// Nodes share a node id at the driver, and get no new claims. Start the driver with an id of its own on each.
-            SharedNodeID = "SameNodeID",
-            /// A node reports mounts that no Attachment accounts for. See status.forgotten of the PluginInstance.
-            ForgottenMounts = "Forgotten",
-        }
-        Place { kinds: "Plugin", condition: DEPLOYED, status: true } => {
-            /// As many Pods as wanted are available, and all of them are made of the present template.
-            Deployed,
-        }
-        Place { kinds: "Plugin", condition: DEPLOYED, status: false } => {
-            /// Pods are started, or made anew of another template. If that does not end, look at those of the message.
-            RollingOut,
-            /// No Pods can be made of spec.controller or spec.node as it is. The message names the field, or has the API
-            /// server's words. Pods that run already go on.
-            TemplateRefused,
-            /// The Plugin declares Pods no more that something still needs; the message names it. They go when that is deleted.
-            PluginInUse = "InUse",
-        }
-        Place { kinds: "Plugin", condition: REMOVABLE, status: false } => {
-            /// The deleted Plugin waits for what needs its driver; the message names it. Delete that, and the Plugin goes.
-            DeletionWaits = "InUse",
-        }
-        Place { kinds: "Plugin", condition: PODS, status: true } => {
-            /// The CSIDriver object is as kubelets need it, and no kubelet has refused moor.
-            PodsServed = "Served",
-            /// As Served, and another provisioner of the driver runs: it has made a PersistentVolume that moor was to make.
-            /// End the driver's external-provisioner.
-            OtherProvisioner,
-        }
-        Place { kinds: "Plugin", condition: PODS, status: false } => {
-            /// spec.kubernetes.enabled is false, or spec.roles has no Node service: Pods' volumes are not moor's.
-            PodsNotServed = "NotServed",
-            /// The same, and Pods still have volumes of the driver, for which it is served on; the message names them. Or
-            /// moor is being uninstalled.
-            PodsStillServed = "StillServed",
-            /// An older Plugin has the driver, or the name by which kubelets would know it. Delete one of the two, or change
-            /// spec.kubernetes.driverName.
-            PodsServedByOther = "DuplicateDriver",
-            /// Another installation of the driver has made the CSIDriver object of its name, or the API server does not
-            /// take moor's. Pods get none of moor's volumes under this name. The message has the commands that end it.
-            CSIDriverConflict,
-            /// A kubelet has another socket under the driver's name. End the driver's registrar on the nodes that the message
-            /// names.
-            KubeletNameTaken,
-            /// A kubelet has not registered the driver, for the reason that the message has. Its Pods wait, and it looks
-            /// again within half a minute.
-            KubeletRefused,
-        }
-        Place { kinds: "PluginInstance", condition: UNDONE, status: true } => {
-            /// Nothing waits to be undone of which no claim tells.
-            NothingWaits,
-        }
-        Place { kinds: "PluginInstance", condition: UNDONE, status: false } => {
-            /// Something is still to be undone on the node, and no claim is left to say so. The message says what and why.
-            UndoWaits,
         }
     }
 }

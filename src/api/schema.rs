@@ -97,6 +97,15 @@ pub fn volume_handle(_: &mut SchemaGenerator) -> Schema {
             "message": "must not be blank: give the id by which the driver knows the volume" }] })
 }
 
+/// A snapshot id that somebody gives.
+#[must_use]
+pub fn snapshot_handle(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "minLength": 1, "maxLength": 1024,
+        "x-kubernetes-validations": [{
+            "rule": "self.trim() != ''",
+            "message": "must not be blank: give the id by which the driver knows the snapshot" }] })
+}
+
 /// A size in bytes as a Kubernetes quantity.
 #[must_use]
 pub fn quantity(_: &mut SchemaGenerator) -> Schema {

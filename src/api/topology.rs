@@ -58,13 +58,15 @@ impl Volume {
         self.spec.assignment.as_ref()?.place.as_ref()
     }
 
-    /// Another call, or another who makes it. Its place stays with the volume: a call that is repeated says the same.
+    /// Another call, or another who makes it. Its place and its source stay with the volume: a call that is repeated says the
+    /// same.
     #[must_use]
     pub fn assignment(
         &self,
         operation: VolumeOperation,
         controller: Option<ControllerRef>,
     ) -> VolumeAssignment {
-        VolumeAssignment { operation, controller, place: self.place().cloned() }
+        let source = self.spec.assignment.as_ref().and_then(|assignment| assignment.source.clone());
+        VolumeAssignment { operation, controller, place: self.place().cloned(), source }
     }
 }

@@ -10,9 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use super::attachment::{ControllerRef, SecretRefs, VolumeRef};
 use super::capability::{MountOptions, VolumeUse};
+pub use super::change::{Expansion, ExpansionFailure, Modification};
 use super::conditions::CallFailure;
 use super::export::{Export, Exported};
 use super::provision::Provision;
+pub use super::source::{AssignedSource, VolumeSource};
 pub use super::topology::{Binding, MAX_PLACES, Segments, TopologyRequest};
 
 /// A volume of a CSI driver: one to be created (`capacity`) or one that exists (`volumeHandle`).
@@ -30,6 +32,8 @@ pub use super::topology::{Binding, MAX_PLACES, Segments, TopologyRequest};
     derive = "PartialEq",
     doc = "A volume of a CSI driver: one to be created (capacity) or one that exists (volumeHandle).",
     selectable = ".spec.assignment.controller.agent",
+    selectable = ".spec.assignment.source.uid",
+    selectable = ".spec.assignment.source.snapshotHandle",
     printcolumn = r#"{"name":"Plugin","type":"string","jsonPath":".spec.pluginName"}"#,
     printcolumn = r#"{"name":"State","type":"string","jsonPath":".status.state"}"#,
     printcolumn = r#"{"name":"Capacity","type":"string","jsonPath":".status.capacity"}"#,
@@ -42,7 +46,7 @@ pub use super::topology::{Binding, MAX_PLACES, Segments, TopologyRequest};
     printcolumn = r#"{"name":"Exported As","type":"string","jsonPath":".status.export.persistentVolumeClaim","priority":1}"#,
     printcolumn = r#"{"name":"Message","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].message","priority":1}"#,
     validation = Rule::new("oldSelf.hasValue() ? (has(self.spec.volumeHandle) || has(self.spec.capacity)) : (has(self.spec.volumeHandle) != has(self.spec.capacity))").optional_old_self(true).message("set exactly one of spec.capacity (to create a volume) and spec.volumeHandle (to register one that exists)").field_path(".spec"),
-    validation = Rule::new("!has(self.spec.volumeHandle) || (!has(self.spec.parameters) && !has(self.spec.topology) && !has(self.spec.capacityLimit) && !has(self.spec.createName) && !has(self.spec.persistentVolume))").message("spec.parameters, spec.topology, spec.capacityLimit, spec.createName and spec.persistentVolume are for creating a volume: remove them or remove spec.volumeHandle").field_path(".spec"),
+    validation = Rule::new("!has(self.spec.volumeHandle) || (!has(self.spec.parameters) && !has(self.spec.topology) && !has(self.spec.capacityLimit) && !has(self.spec.createName) && !has(self.spec.source) && !has(self.spec.persistentVolume))").message("spec.parameters, spec.topology, spec.capacityLimit, spec.createName, spec.source and spec.persistentVolume are for creating a volume: remove them or remove spec.volumeHandle").field_path(".spec"),
     validation = Rule::new("!has(self.spec.volumeContext) || has(self.spec.volumeHandle)").message("spec.volumeContext is for registering an existing volume; a created one gets it from its driver").field_path(".spec.volumeContext"),
     validation = Rule::new("!has(self.spec.capacityLimit) || !has(self.spec.capacity) || quantity(string(self.spec.capacity)).compareTo(quantity(string(self.spec.capacityLimit))) <= 0").message("spec.capacityLimit must not be below spec.capacity").field_path(".spec.capacityLimit"),
     validation = Rule::new("!has(self.spec.mountOptions) || self.spec.capabilities.exists(c, c.attachmentMode == 'FileSystem')").message("spec.mountOptions needs a capability with attachmentMode FileSystem: add one or remove mountOptions").field_path(".spec.mountOptions"),
@@ -57,6 +61,8 @@ pub use super::topology::{Binding, MAX_PLACES, Segments, TopologyRequest};
     validation = Rule::new("has(self.spec.parameters) == has(oldSelf.spec.parameters) && (!has(self.spec.parameters) || self.spec.parameters == oldSelf.spec.parameters)").message("spec.parameters is immutable: CreateVolume is repeated with identical arguments").field_path(".spec.parameters"),
     validation = Rule::new("(has(self.spec.mutableParameters) == has(oldSelf.spec.mutableParameters) && (!has(self.spec.mutableParameters) || self.spec.mutableParameters == oldSelf.spec.mutableParameters)) || (has(self.status) && has(self.status.state) && self.status.state == 'Ready')").message("spec.mutableParameters cannot be changed before the Volume is Ready: until then CreateVolume is repeated with identical arguments").field_path(".spec.mutableParameters"),
     validation = Rule::new("has(self.spec.createName) == has(oldSelf.spec.createName) && (!has(self.spec.createName) || self.spec.createName == oldSelf.spec.createName)").message("spec.createName is immutable: CreateVolume is repeated with identical arguments").field_path(".spec.createName"),
+    validation = Rule::new("!has(self.spec.source) || has(self.spec.source.volumeName) != has(self.spec.source.snapshotName)").message("set exactly one of spec.source.volumeName (a copy of a Volume) and spec.source.snapshotName (what a Snapshot has kept)").field_path(".spec.source"),
+    validation = Rule::new("has(self.spec.source) == has(oldSelf.spec.source) && (!has(self.spec.source) || self.spec.source == oldSelf.spec.source)").message("spec.source is immutable: create another Volume").field_path(".spec.source"),
     validation = Rule::new("has(self.spec.persistentVolume) == has(oldSelf.spec.persistentVolume) && (!has(self.spec.persistentVolume) || self.spec.persistentVolume == oldSelf.spec.persistentVolume)").message("spec.persistentVolume is immutable: it says what was asked for").field_path(".spec.persistentVolume"),
     validation = Rule::new("has(self.spec.volumeContext) == has(oldSelf.spec.volumeContext) && (!has(self.spec.volumeContext) || self.spec.volumeContext == oldSelf.spec.volumeContext)").message("spec.volumeContext is immutable").field_path(".spec.volumeContext"),
     validation = Rule::new("!has(self.spec.binding) || self.spec.binding == 'Immediate' || has(self.spec.assignment) || !(has(self.spec.volumeHandle) || has(self.spec.persistentVolumeClaim))").message("spec.binding WaitForFirstClaim is for a volume that is made for a VolumeClaim: leave it out, or remove spec.volumeHandle and spec.persistentVolumeClaim, which can be added when the volume is made").field_path(".spec.binding"),
@@ -102,6 +108,9 @@ pub struct VolumeSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128))]
     pub create_name: Option<String>,
+    /// Create: what the volume is made from, in this namespace. Absent: it is empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<VolumeSource>,
     /// Register: the volume's context as its driver gave it at creation.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "super::schema::string_map")]
@@ -171,6 +180,9 @@ pub struct VolumeAssignment {
     /// Where the first claim is, of a volume that is made there (spec.binding).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Segments>,
+    /// What spec.source is to its driver. It stays as it is: CreateVolume is repeated with identical arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<AssignedSource>,
 }
 
 /// A call that a Volume itself needs.
@@ -221,6 +233,9 @@ pub struct VolumeStatus {
     /// CreateVolume has been called, and no answer has said since that nothing was made: there may be a volume.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub may_exist: bool,
+    /// What the volume was to be made of was deleted, or gone, before CreateVolume was called, and it never is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub source_gone: bool,
     /// What CreateVolume made and nobody can use. It is deleted before anything else is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Rejected>,
@@ -285,47 +300,6 @@ pub struct VolumeStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// The end of a growth, as far as the storage is concerned.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Expansion {
-    /// The size in bytes that was asked for.
-    pub capacity_bytes: i64,
-    /// NodeExpandVolume has to follow where the volume is used. It is kubelet's to call for a Pod.
-    #[serde(default)]
-    pub node_expansion_required: bool,
-}
-
-/// A size that a volume could not be given.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ExpansionFailure {
-    /// The size in bytes that was asked for.
-    pub capacity_bytes: i64,
-    /// What went wrong.
-    pub error: CallFailure,
-    /// An earlier call, for this size or a smaller one, may be running, or have had its effect. What kept a later one from being made says nothing
-    /// about that.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub outcome_unknown: bool,
-}
-
-/// The mutable parameters with which ControllerModifyVolume is or was called.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Modification {
-    /// They, as the driver gets them.
-    #[schemars(schema_with = "super::schema::string_map")]
-    pub parameters: BTreeMap<String, String>,
-    /// The call may be running, or have had its effect. It is repeated as it is until that is known, also when
-    /// spec.mutableParameters says something else by now.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub outcome_unknown: bool,
-    /// What went wrong with it last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<CallFailure>,
-}
-
 /// A volume that CreateVolume made and nobody can use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -370,6 +344,12 @@ impl Volume {
     #[must_use]
     pub fn caller(&self) -> Option<&ControllerRef> {
         self.spec.assignment.as_ref()?.controller.as_ref()
+    }
+
+    /// Whether nothing was begun before what it was to be made of was deleted, and nothing will be.
+    #[must_use]
+    pub fn source_is_gone(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| status.source_gone)
     }
 
     /// What CreateVolume made and nobody can use, if there is something.

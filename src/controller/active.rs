@@ -12,8 +12,7 @@ use crate::api::attachment::ControllerRef;
 use crate::api::plugin::Balancing;
 use crate::api::{Plugin, PluginInstance};
 use crate::k8s::ApiError;
-use crate::leader::CallerNow;
-use crate::volume::{Spread, balancing, elect};
+use crate::volume::{CallerNow, Spread, balancing, elect};
 
 /// What a Plugin's status is to say of it. What is new of that counts only when it is written: until then all is given to
 /// the instance before.

@@ -68,6 +68,7 @@ fn named(ctx: &Context) -> HashSet<String> {
     let mut add = |controller: Option<&ControllerRef>| agents.extend(controller.map(|c| c.agent.clone()));
     ctx.handles.all().iter().for_each(|h| add(h.spec.controller.as_ref()));
     ctx.volumes.all().iter().for_each(|v| add(v.caller()));
+    ctx.snapshots.all().iter().for_each(|s| add(s.caller()));
     ctx.attachments.all().iter().for_each(|a| add(a.spec.controller.as_ref()));
     agents.extend(ctx.attachments.all().iter().map(|a| a.spec.node_name.clone()));
     agents.extend(ctx.instances.all().iter().map(|i| i.spec.agent.clone()));

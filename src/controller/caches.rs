@@ -6,14 +6,14 @@ use k8s_openapi::api::storage::v1::CSIStorageCapacity;
 use super::key::{Place, VolumeKey};
 use crate::api::attachment::ControllerRef;
 use crate::api::names::{AGENTS, agent_lease_name, agent_of_lease};
-use crate::api::{Attachment, PluginInstance, Volume, VolumeClaim, VolumeHandle};
+use crate::api::{Attachment, PluginInstance, Snapshot, SnapshotState, Volume, VolumeClaim, VolumeHandle};
 use crate::heartbeat::Forgotten;
 use crate::k8s::node::LeanNode;
 use crate::k8s::{Cache, Index};
 use crate::provision::capacity;
 use crate::volume::handle_of;
 
-/// Claims by the Volume they name, and Attachments by the Volume they were made for: a [`VolumeKey`].
+/// Claims and Snapshots by the Volume they name, and Attachments by the Volume they were made for: a [`VolumeKey`].
 pub(crate) const BY_VOLUME: Index = Index("volume");
 /// Attachments by the name of their VolumeHandle.
 pub(crate) const BY_HANDLE: Index = Index("handle");
@@ -21,18 +21,24 @@ pub(crate) const BY_HANDLE: Index = Index("handle");
 pub(crate) const BY_NODE: Index = Index("node");
 /// Attachments by their driver and node: a [`Place`].
 pub(crate) const BY_PLACE: Index = Index("place");
-/// Volumes, PluginInstances, Attachments, CSIStorageCapacity objects and the Pods of workloads by their Plugin.
+/// Volumes, Snapshots, PluginInstances, Attachments, CSIStorageCapacity objects and the Pods of workloads by their Plugin.
 pub(crate) const BY_PLUGIN: Index = Index("plugin");
 /// Volumes by the volume that they name or have, as its driver knows it.
 pub(crate) const BY_VOLUME_HANDLE: Index = Index("volume-handle");
+/// Snapshots by the snapshot that they name or have, as its driver knows it.
+pub(crate) const BY_SNAPSHOT_HANDLE: Index = Index("snapshot-handle");
 /// VolumeHandles by the UID of the Volume that owns them.
 pub(crate) const BY_OWNER: Index = Index("owner");
-/// Volumes by their namespace.
+/// Volumes and Snapshots by their namespace.
 pub(crate) const BY_NAMESPACE: Index = Index("namespace");
-/// Volumes, VolumeHandles and Attachments by the controller instance of their calls.
+/// Volumes, Snapshots, VolumeHandles and Attachments by the controller instance of their calls.
 pub(crate) const BY_CONTROLLER: Index = Index("controller");
 /// PluginInstances by their agent.
 pub(crate) const BY_AGENT: Index = Index("agent");
+/// Volumes by what they are made from: [`from_volume`], [`from_snapshot`].
+pub(crate) const BY_SOURCE: Index = Index("source");
+/// Snapshots that wait for somebody, under the index's own name.
+pub(crate) const UNSETTLED: Index = Index("unsettled");
 /// Leases of agents by the VolumeHandles of which they name mounts.
 pub(crate) const BY_FORGOTTEN: Index = Index("forgotten");
 
@@ -64,6 +70,46 @@ pub(crate) fn volume_cache() -> Cache<Volume> {
         .with_index(BY_VOLUME_HANDLE, |v: &Volume| handle_of(v).into_iter().map(str::to_owned).collect())
         .with_index(BY_NAMESPACE, |v: &Volume| v.metadata.namespace.iter().cloned().collect())
         .with_index(BY_CONTROLLER, |v: &Volume| name_of(v.caller()))
+        .with_index(BY_SOURCE, |v: &Volume| source_of(v).into_iter().collect())
+}
+
+/// The key of [`BY_SOURCE`] for Volumes that are made from this Volume.
+pub(crate) fn from_volume(key: &VolumeKey) -> String {
+    format!("volume/{key}")
+}
+
+/// The key of [`BY_SOURCE`] for Volumes that are made from this Snapshot.
+pub(crate) fn from_snapshot(key: &VolumeKey) -> String {
+    format!("snapshot/{key}")
+}
+
+fn source_of(volume: &Volume) -> Option<String> {
+    let (source, namespace) = (volume.spec.source.as_ref()?, volume.metadata.namespace.clone()?);
+    let named = |name: &String| VolumeKey { namespace: namespace.clone(), name: name.clone() };
+    let of_volume = source.volume_name.as_ref().map(|name| from_volume(&named(name)));
+    of_volume.or_else(|| Some(from_snapshot(&named(source.snapshot_name.as_ref()?))))
+}
+
+pub(crate) fn snapshot_cache() -> Cache<Snapshot> {
+    Cache::new(&["snapshots"])
+        .with_index(BY_VOLUME, |s: &Snapshot| {
+            VolumeKey::of_snapshots_volume(s).map(|key| key.to_string()).into_iter().collect()
+        })
+        .with_index(BY_CONTROLLER, |s: &Snapshot| name_of(s.caller()))
+        .with_index(BY_SNAPSHOT_HANDLE, |s: &Snapshot| {
+            s.handle().or(s.said_handle()).map(str::to_owned).into_iter().collect()
+        })
+        .with_index(BY_PLUGIN, |s: &Snapshot| s.plugin_name().map(str::to_owned).into_iter().collect())
+        .with_index(BY_NAMESPACE, |s: &Snapshot| s.metadata.namespace.iter().cloned().collect())
+        .with_index(UNSETTLED, |s: &Snapshot| {
+            is_unsettled(s).then(|| UNSETTLED.0.to_owned()).into_iter().collect()
+        })
+}
+
+/// Whether a Snapshot waits for somebody: it is not ready, not known to be its own, or deleted.
+pub(crate) fn is_unsettled(snapshot: &Snapshot) -> bool {
+    let is_ready = snapshot.state() == SnapshotState::Ready && snapshot.handle().is_some();
+    !is_ready || snapshot.metadata.deletion_timestamp.is_some()
 }
 
 fn name_of(controller: Option<&ControllerRef>) -> Vec<String> {

@@ -5,6 +5,7 @@
 use super::caches::{BY_CONTROLLER, BY_NODE, BY_PLUGIN, nobody};
 use super::key::Key;
 use super::known::Known;
+use super::snapshot_events;
 use crate::api::PluginInstance;
 use crate::api::attachment::{ControllerRef, VolumeRef};
 use crate::k8s::Named;
@@ -17,6 +18,7 @@ pub(crate) fn wake(known: &Known, instance: &PluginInstance, change: Change) {
     }
     let spec = &instance.spec;
     sweep(known, known.unsettled.of(&spec.plugin_name));
+    snapshot_events::wake_unsettled(known, &spec.plugin_name);
     if change.place {
         sweep(known, known.room.waiting());
     }
@@ -39,8 +41,13 @@ pub(crate) fn wake(known: &Known, instance: &PluginInstance, change: Change) {
 /// before.
 pub(crate) fn wake_for_active(known: &Known, plugin: &str, before: Option<&ControllerRef>) {
     sweep(known, known.unsettled.of(plugin));
+    snapshot_events::wake_unsettled(known, plugin);
     if let Some(before) = before {
         wake_called_by(known, &before.instance);
+    }
+    // Those whose calls nobody makes yet.
+    if let Some(plugin) = known.plugins.get(plugin) {
+        wake_called_by(known, &nobody(plugin.driver_name()));
     }
 }
 
@@ -65,6 +72,7 @@ pub(crate) fn wake_all_of(known: &Known, plugin: &str) {
     };
     sweep(known, volumes.iter().map(|volume| Key::of(volume)));
     sweep(known, owners.filter(is_gone).map(Key::of_owner));
+    snapshot_events::wake_unsettled(known, plugin);
 }
 
 fn sweep(known: &Known, keys: impl IntoIterator<Item = Key>) {

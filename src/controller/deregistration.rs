@@ -10,6 +10,7 @@ use crate::api::{Attachment, PluginInstance, Volume, VolumeHandle, VolumeState};
 use crate::k8s::ApiError;
 use crate::k8s::events::EventReason;
 use crate::plugin::deregistration::has_left;
+use crate::snapshot::may_be_calling;
 
 /// Deletes the instances of drivers that have left their nodes. A driver that comes back is registered anew by its agent.
 pub(crate) async fn deregister(ctx: &Context) {
@@ -58,6 +59,7 @@ fn is_used(ctx: &Context, instance: &PluginInstance) -> bool {
         || ctx.silent_for(instance).is_some() && has_agent(instance)
         || !ctx.handles.by_index(BY_CONTROLLER, name).is_empty()
         || ctx.volumes.by_index(BY_CONTROLLER, name).iter().any(volume_calls)
+        || ctx.snapshots.by_index(BY_CONTROLLER, name).iter().any(|snapshot| may_be_calling(snapshot))
         || ctx.attachments.by_index(BY_CONTROLLER, name).iter().any(attachment_calls)
         || here.iter().any(|attachment| attachment.spec.fixed.driver_name == instance.spec.driver_name)
 }

@@ -11,9 +11,9 @@ use super::key::{Key, VolumeKey};
 use super::known::Known;
 use super::{
     capacities, concern, exports, forgotten, machines, plugins, provision_events as provision, schedulable,
-    workloads,
+    snapshot_events, workloads,
 };
-use crate::api::{Attachment, ClaimUid, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
+use crate::api::{Attachment, ClaimUid, Plugin, PluginInstance, Snapshot, Volume, VolumeClaim, VolumeHandle};
 use crate::claim::ClaimSeen;
 use crate::heartbeat::{AgentOnNode, Leftovers, Sockets};
 use crate::k8s::Cache;
@@ -32,6 +32,7 @@ pub(crate) fn connect(known: &Arc<Known>) {
     on(known, &known.plugins, plugin_changed);
     on(known, &known.instances, instance_changed);
     on(known, &known.volumes, volume_changed);
+    on(known, &known.snapshots, snapshot_changed);
     on(known, &known.claims, claim_changed);
     on(known, &known.handles, handle_changed);
     on(known, &known.attachments, attachment_changed);
@@ -198,6 +199,9 @@ fn namespace_changed(known: &Known, before: State<'_, Namespace>, after: State<'
         for volume in known.volumes.by_index(BY_NAMESPACE, name) {
             known.queue.add(Key::of(&volume));
         }
+        for snapshot in known.snapshots.by_index(BY_NAMESPACE, name) {
+            known.queue.add(Key::of_snapshot(&snapshot));
+        }
     }
 }
 
@@ -255,6 +259,7 @@ fn attachment_changed(known: &Known, before: State<'_, Attachment>, after: State
 fn handle_changed(known: &Known, before: State<'_, VolumeHandle>, after: State<'_, VolumeHandle>) {
     for handle in before.into_iter().chain(after) {
         known.queue.add(Key::of_owner(&handle.spec.volume));
+        snapshot_events::volume_changed(known, &VolumeKey::of_owner(&handle.spec.volume), None);
     }
     if let (Some(gone), None) = (before, after) {
         add_contenders(known, &gone.spec.volume_handle);
@@ -273,6 +278,16 @@ fn volume_changed(known: &Known, before: State<'_, Volume>, after: State<'_, Vol
         known.queue.add(Key::of(volume));
         provision::volume_changed(known, volume);
         exports::volume_changed(known, volume);
+        snapshot_events::volume_changed(known, &VolumeKey::of_owner(&volume.reference()), Some(volume));
+    }
+}
+
+fn snapshot_changed(known: &Known, before: State<'_, Snapshot>, after: State<'_, Snapshot>) {
+    snapshot_events::snapshot_changed(known, before, after);
+    if let (Some(gone), None) = (before, after)
+        && let Some(plugin) = gone.plugin_name()
+    {
+        plugin_is_left(known, plugin);
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::api::attachment::VolumeRef;
 use crate::api::provision::ProvisionedFor;
-use crate::api::{Volume, VolumeClaim};
+use crate::api::{Snapshot, Volume, VolumeClaim};
 use crate::k8s::Named;
 
 /// What a pass is about.
@@ -12,6 +12,8 @@ use crate::k8s::Named;
 pub(crate) enum Key {
     /// A Volume with all that hangs on it; it may not exist.
     Volume(VolumeKey),
+    /// A Snapshot.
+    Snapshot(VolumeKey),
     /// A Plugin's status.
     Plugin(String),
     /// What the scheduler is told of the room that a Plugin's driver has; the Plugin may not exist.
@@ -32,7 +34,7 @@ pub(crate) enum Key {
     Export(VolumeKey),
 }
 
-/// A Volume by its names. It may not exist.
+/// A Volume or a Snapshot by its names. It may not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct VolumeKey {
     pub(crate) namespace: String,
@@ -44,6 +46,7 @@ impl Key {
     pub(crate) fn about(&self) -> &'static str {
         match self {
             Self::Volume(_) => "Volume",
+            Self::Snapshot(_) => "Snapshot",
             Self::Plugin(_) => "Plugin",
             Self::Provision(_) | Self::Resize(_) | Self::Modify(_) | Self::Copied(_) => {
                 "PersistentVolumeClaim"
@@ -58,6 +61,13 @@ impl Key {
     /// The pass over this Volume.
     pub(crate) fn of(volume: &Volume) -> Self {
         Self::of_owner(&volume.reference())
+    }
+
+    /// The pass over this Snapshot.
+    pub(crate) fn of_snapshot(snapshot: &Snapshot) -> Self {
+        let meta = &snapshot.metadata;
+        let (namespace, name) = (meta.namespace.clone(), meta.name.clone());
+        Self::Snapshot(VolumeKey { namespace: namespace.unwrap_or_default(), name: name.unwrap_or_default() })
     }
 
     /// The pass over the Volume that an object was made for.
@@ -81,6 +91,12 @@ impl VolumeKey {
     pub(crate) fn of_claim(claim: &VolumeClaim) -> Self {
         let namespace = claim.metadata.namespace.clone().unwrap_or_default();
         Self { namespace, name: claim.spec.volume_name.clone() }
+    }
+
+    /// The Volume that a Snapshot is taken of.
+    pub(crate) fn of_snapshots_volume(snapshot: &Snapshot) -> Option<Self> {
+        let (namespace, name) = (snapshot.metadata.namespace.clone()?, snapshot.spec.volume_name.clone()?);
+        Some(Self { namespace, name })
     }
 
     /// Its names, as caches ask for them.

@@ -22,7 +22,7 @@ use super::provisioning::Provisioning;
 use super::room::Room;
 use super::unsettled::Unsettled;
 use super::workload_caches::WorkloadCaches;
-use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
+use crate::api::{Attachment, Plugin, PluginInstance, Snapshot, Volume, VolumeClaim, VolumeHandle};
 use crate::heartbeat::{AgentOnNode, LeaseObserver};
 use crate::k8s::node::LeanNode;
 use crate::k8s::{Cache, Queue};
@@ -35,6 +35,7 @@ pub(crate) struct Known {
     pub(crate) plugins: Arc<Cache<Plugin>>,
     pub(crate) instances: Arc<Cache<PluginInstance>>,
     pub(crate) volumes: Arc<Cache<Volume>>,
+    pub(crate) snapshots: Arc<Cache<Snapshot>>,
     pub(crate) claims: Arc<Cache<VolumeClaim>>,
     pub(crate) handles: Arc<Cache<VolumeHandle>>,
     pub(crate) attachments: Arc<Cache<Attachment>>,
@@ -87,6 +88,7 @@ impl Known {
             plugins: Arc::new(Cache::new(&["plugins"])),
             instances: Arc::new(caches::instance_cache()),
             volumes: Arc::new(caches::volume_cache()),
+            snapshots: Arc::new(caches::snapshot_cache()),
             claims: Arc::new(caches::claim_cache()),
             handles: Arc::new(caches::handle_cache()),
             attachments: Arc::new(caches::attachment_cache()),
@@ -124,6 +126,7 @@ impl Known {
         self.plugins.synced().await;
         self.instances.synced().await;
         self.volumes.synced().await;
+        self.snapshots.synced().await;
         self.claims.synced().await;
         self.handles.synced().await;
         self.attachments.synced().await;

@@ -11,7 +11,8 @@ const TEN: Duration = Duration::from_secs(10);
 fn volume(name: &str) -> VolumeKey {
     match key_of("ns", name) {
         Key::Volume(key) => key,
-        Key::Plugin(_)
+        Key::Snapshot(_)
+        | Key::Plugin(_)
         | Key::Capacities(_)
         | Key::Provision(_)
         | Key::Resize(_)

@@ -4,6 +4,7 @@ use kube::{Api, ResourceExt as _};
 
 use super::context::Context;
 use super::instances::Instances;
+use super::made_from::{copied_by_now, holders_now};
 use super::nodes::node_facts;
 use super::observe::Observed;
 use super::persistent_volumes::Except;
@@ -17,7 +18,9 @@ use crate::claim::ClaimSeen;
 use crate::k8s::cache::Cached;
 use crate::k8s::read::{get_live, list_live};
 use crate::k8s::{ApiError, Cache};
-use crate::leader::{CallerNow, Look, Looked};
+use crate::leader::{Look, Looked};
+use crate::snapshot::Holder;
+use crate::volume::CallerNow;
 use crate::volume::persistent_volume::{CsiSource, Naming};
 
 /// Takes an object that was read live into the cache, and says whether that is news to the cache.
@@ -82,6 +85,19 @@ pub(crate) async fn answer(
             let owner = &handle.spec.volume;
             let live = get_live(&ctx.writer.api::<Volume>(&owner.namespace), &owner.name).await?;
             looked.owner_exists = Some(live.is_some_and(|volume| volume.uid().as_ref() == Some(&owner.uid)));
+            Ok(false)
+        }
+        Look::Copies { of } => {
+            looked.copied_by = Some(copied_by_now(ctx, of).await?);
+            Ok(false)
+        }
+        Look::Holders { of, id } => {
+            let Some(snapshot) = ctx.snapshots.by_uid(of) else { return Ok(true) };
+            let is_registered = snapshot.spec.snapshot_handle.is_some();
+            let all = holders_now(ctx, &snapshot.metadata, &seen.driver, id).await?;
+            // Several may have been registered, by whoever has the right to.
+            let counts = |holder: &&Holder| !(is_registered && holder.registered);
+            looked.shared_with = Some(all.iter().find(counts).map(|holder| holder.words.clone()));
             Ok(false)
         }
         Look::PersistentVolumes(volume) => {

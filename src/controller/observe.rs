@@ -12,6 +12,7 @@ use super::instances::Instances;
 use super::key::VolumeKey;
 use super::known::Known;
 use super::linger::Lingering;
+use super::made_from::Copies;
 use super::nodes::{cached_facts, is_silent};
 use super::places::{nodes, wanted_nodes};
 use super::pod_looks::{AskedVolume, PodsSeen};
@@ -52,6 +53,8 @@ pub(crate) struct Observed {
     pub(crate) handle_seen: Option<HandleSeen>,
     /// The name that the VolumeHandle has or would have, once that is known.
     pub(crate) handle_name: Option<String>,
+    /// What the Volume is made from, and what is being made of it.
+    pub(crate) copies: Copies,
     /// Every claim that names the Volume.
     pub(crate) claims: Vec<Arc<VolumeClaim>>,
     pub(crate) claims_seen: Vec<ClaimSeen>,
@@ -127,33 +130,24 @@ impl Observed {
 
     /// What the plan looks at.
     pub(crate) fn scene<'a>(&'a self, looked: &'a Looked) -> Scene<'a> {
-        let statuses = || self.instances.iter().filter_map(|i| i.status.as_ref());
-        let plugin = self.plugin.as_deref();
         let called = self.volume.as_ref().is_some_and(|v| v.caller().is_some());
         Scene {
             name: &self.key.name,
             volume: self.volume.as_deref(),
             volume_seen: self.volume_seen.as_ref(),
-            plugin: PluginSeen {
-                balancing: plugin.map(Plugin::balancing),
-                is_local: plugin.is_some_and(|p| p.spec.balancing == Some(Balancing::PerTopology)),
-                active: plugin.and_then(Plugin::active),
-                ends: plugin.is_some_and(|p| p.metadata.deletion_timestamp.is_some()),
-                older: self.older_plugin.as_deref(),
-                controllers: &self.controllers,
-                controllers_said: self.controllers_said(),
-                any_healthy: statuses().any(PluginInstanceStatus::is_healthy_for_any),
-                can_create: self.controlling.iter().filter_map(|i| i.status.as_ref()).any(|s| {
-                    s.is_healthy_for(Service::Controller)
-                        && s.capabilities.controller_has("CREATE_DELETE_VOLUME")
-                }),
-                attaches: self.attaches(),
-                grows: Grows::of(statuses(), called),
-                modifies: modifies(statuses(), called),
-            },
+            plugin: plugin_seen(
+                self.plugin.as_deref(),
+                self.older_plugin.as_deref(),
+                &self.instances,
+                &self.controlling,
+                &self.controllers,
+                called,
+            ),
             driver: &self.driver,
             driver_of_calls: self.driver_of_calls.as_deref(),
             handle: self.handle_seen.as_ref(),
+            source: self.copies.source.seen(&self.driver),
+            copied_by: self.copies.made_of.as_deref(),
             claims: &self.claims_seen,
             attachments: &self.attachments_seen,
             nodes_of: &self.nodes_of,
@@ -172,30 +166,58 @@ impl Observed {
         }
     }
 
-    fn controllers_said(&self) -> Option<SaidBy> {
-        let spec = &self.plugin.as_ref()?.spec;
-        let mut statuses = self.instances.iter().filter_map(|i| i.status.as_ref());
-        match (&spec.controller_nodes, &spec.controller) {
-            (Some(_), _) => return Some(SaidBy::Plugin),
-            (None, Some(_)) => return Some(SaidBy::Pods),
-            (None, None) => {}
-        }
-        let says = |status: &PluginInstanceStatus| {
-            status.capabilities.plugin.iter().any(|c| c == "CONTROLLER_SERVICE")
-        };
-        (spec.roles != Roles::Node && statuses.any(says)).then_some(SaidBy::Driver)
-    }
-
-    /// Whether a controller instance has said that its driver attaches.
-    pub(crate) fn attaches(&self) -> bool {
-        self.controlling.iter().filter_map(|i| capabilities_of(i)).any(Capabilities::attaches)
-    }
-
     /// The instance that serves the Node service on this node.
     pub(crate) fn node_instance(&self, node: &str) -> Option<&Arc<PluginInstance>> {
         let serves = |i: &&Arc<PluginInstance>| i.status.as_ref().is_some_and(|s| s.node);
         self.instances.on(node).find(serves)
     }
+}
+
+/// A Plugin and its instances, as decisions see them. `called` is whether the driver has a Controller service that made or took
+/// what is decided about.
+pub(crate) fn plugin_seen<'a>(
+    plugin: Option<&'a Plugin>,
+    older: Option<&'a str>,
+    instances: &Instances,
+    controlling: &[Arc<PluginInstance>],
+    controllers: &'a [InstanceSeen],
+    called: bool,
+) -> PluginSeen<'a> {
+    let statuses = || instances.iter().filter_map(|i| i.status.as_ref());
+    PluginSeen {
+        balancing: plugin.map(Plugin::balancing),
+        is_local: plugin.is_some_and(|p| p.spec.balancing == Some(Balancing::PerTopology)),
+        active: plugin.and_then(Plugin::active),
+        ends: plugin.is_some_and(|p| p.metadata.deletion_timestamp.is_some()),
+        older,
+        controllers,
+        controllers_said: plugin.and_then(|plugin| controllers_said(plugin, instances)),
+        any_healthy: statuses().any(PluginInstanceStatus::is_healthy_for_any),
+        can_create: controlling.iter().filter_map(|i| i.status.as_ref()).any(|s| {
+            s.is_healthy_for(Service::Controller) && s.capabilities.controller_has("CREATE_DELETE_VOLUME")
+        }),
+        attaches: attaches(controlling),
+        grows: Grows::of(statuses(), called),
+        modifies: modifies(statuses(), called),
+    }
+}
+
+fn controllers_said(plugin: &Plugin, instances: &Instances) -> Option<SaidBy> {
+    let spec = &plugin.spec;
+    let mut statuses = instances.iter().filter_map(|i| i.status.as_ref());
+    match (&spec.controller_nodes, &spec.controller) {
+        (Some(_), _) => return Some(SaidBy::Plugin),
+        (None, Some(_)) => return Some(SaidBy::Pods),
+        (None, None) => {}
+    }
+    let says =
+        |status: &PluginInstanceStatus| status.capabilities.plugin.iter().any(|c| c == "CONTROLLER_SERVICE");
+    (spec.roles != Roles::Node && statuses.any(says)).then_some(SaidBy::Driver)
+}
+
+/// Whether a controller instance has said that its driver attaches.
+fn attaches(controlling: &[Arc<PluginInstance>]) -> bool {
+    controlling.iter().filter_map(|i| capabilities_of(i)).any(Capabilities::attaches)
 }
 
 /// Whether the Plugin wants controller calls to be made by the driver beside this instance.
@@ -280,6 +302,7 @@ pub(crate) fn observe(known: &Known, key: &VolumeKey) -> Observed {
     let selected = claims_seen.iter().any(|claim| !claim.node_selector.is_empty());
     let nodes = nodes(known, volume.as_deref(), storage, &instances, wanted.as_ref(), &locks, selected);
     Observed {
+        copies: Copies::observe(known, key, volume.as_deref(), &instances),
         lingering: unused::observe(known, key, (&attachments_seen, &claims_seen), &nodes),
         pods: known.pods.seen(&claims_seen, &asked),
         asked,

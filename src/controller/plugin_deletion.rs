@@ -8,7 +8,7 @@ use kube::{Api, ResourceExt as _};
 use super::caches::BY_PLUGIN;
 use super::context::Context;
 use crate::api::conditions::first_few;
-use crate::api::{Attachment, FINALIZER, Plugin, PluginInstance, Volume};
+use crate::api::{Attachment, FINALIZER, Plugin, PluginInstance, Snapshot, Volume};
 use crate::k8s::{ApiError, read};
 
 /// Most objects that are named.
@@ -58,10 +58,12 @@ pub(crate) async fn keep(ctx: &Context, plugin: &Plugin, has_none: bool) -> Resu
 pub(crate) async fn is_needed(ctx: &Context, plugin: &str) -> Result<bool, ApiError> {
     let client = || ctx.client.clone();
     let volumes = read::list_live::<Volume>(&Api::all(client()), None).await?;
+    let snapshots = read::list_live::<Snapshot>(&Api::all(client()), None).await?;
     let attachments = read::list_live::<Attachment>(&Api::all(client()), None).await?;
     let instances = read::list_live::<PluginInstance>(&Api::all(client()), None).await?;
     let is_of = |instance: &&PluginInstance| instance.spec.plugin_name == plugin;
     Ok(volumes.iter().any(|volume| volume.spec.plugin_name == plugin && is_begun(volume))
+        || snapshots.iter().any(|snapshot| is_assigned_to(snapshot, plugin))
         || attachments.iter().any(|attachment| attachment.spec.fixed.plugin_name == plugin)
         || instances.iter().filter(is_of).any(reports))
 }
@@ -69,6 +71,11 @@ pub(crate) async fn is_needed(ctx: &Context, plugin: &str) -> Result<bool, ApiEr
 /// Whether its driver may have been asked for anything. What a deleted Plugin has not begun it never begins.
 fn is_begun(volume: &Volume) -> bool {
     volume.spec.assignment.is_some()
+}
+
+/// Whether its driver may have been asked for a snapshot.
+fn is_assigned_to(snapshot: &Snapshot, plugin: &str) -> bool {
+    snapshot.spec.assignment.as_ref().is_some_and(|assignment| assignment.plugin_name == plugin)
 }
 
 /// Whether an instance reports mounts that no object accounts for, or waits to undo something.
@@ -81,6 +88,12 @@ pub(crate) fn needed_by(ctx: &Context, plugin: &str) -> Option<String> {
     let mut all = BTreeSet::new();
     for volume in ctx.volumes.by_index(BY_PLUGIN, plugin).iter().filter(|volume| is_begun(volume)) {
         all.insert(format!("Volume {}/{}", volume.namespace().unwrap_or_default(), volume.name_any()));
+    }
+    for snapshot in ctx.snapshots.by_index(BY_PLUGIN, plugin) {
+        if is_assigned_to(&snapshot, plugin) {
+            let namespace = snapshot.namespace().unwrap_or_default();
+            all.insert(format!("Snapshot {namespace}/{}", snapshot.name_any()));
+        }
     }
     // The Volume of one may have been removed by force.
     for attachment in ctx.attachments.by_index(BY_PLUGIN, plugin) {

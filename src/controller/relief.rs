@@ -14,6 +14,7 @@ use crate::api::plugin::Balancing;
 use crate::api::{Plugin, PluginInstance};
 use crate::k8s::ApiError;
 use crate::plugin::relief::{Leaving, next_tenure};
+use crate::snapshot::may_be_calling;
 
 /// Tells the agents of all who are to be relieved.
 pub(crate) async fn relieve(ctx: &Context) {
@@ -78,9 +79,12 @@ fn given(ctx: &Context, instance: &PluginInstance, plugin: Option<&Plugin>) -> O
     let volumes = ctx.volumes.by_index(BY_CONTROLLER, name);
     let handles = ctx.handles.by_index(BY_CONTROLLER, name);
     let attachments = ctx.attachments.by_index(BY_CONTROLLER, name);
+    let snapshots = ctx.snapshots.by_index(BY_CONTROLLER, name);
+    let snapshots = snapshots.iter().filter(|snapshot| may_be_calling(snapshot));
     let active = plugin.and_then(Plugin::active).filter(|active| active.instance == name);
     let all = volumes.iter().map(|volume| tenure(volume.caller())).chain([tenure(active)]);
     let all = all.chain(handles.iter().map(|handle| tenure(handle.spec.controller.as_ref())));
     let all = all.chain(attachments.iter().map(|attachment| tenure(attachment.spec.controller.as_ref())));
+    let all = all.chain(snapshots.map(|snapshot| tenure(snapshot.caller())));
     all.flatten().max().filter(|latest| *latest >= instance.spec.tenure)
 }

@@ -20,7 +20,7 @@ use super::persistent_volumes::PersistentVolumes;
 use super::unreadable::{self, Told};
 use super::{
     agent_leases, capacities, copies, events, exports, forgotten, imports, losses, missing, modify, nodes,
-    pass, plugins, provision, reclaim, relief, resize, restarts,
+    pass, plugins, provision, reclaim, relief, resize, restarts, snapshot_events, snapshots,
 };
 use crate::admin::{self, Admin, AdminError};
 use crate::api::attachment::ControllerRef;
@@ -140,6 +140,7 @@ fn watches(ctx: &Context, namespace: &str) -> JoinSet<WentBack> {
     watches.all(&ctx.plugins);
     watches.all(&ctx.instances);
     watches.all(&ctx.volumes);
+    watches.all(&ctx.snapshots);
     watches.all(&ctx.claims);
     watches.all(&ctx.handles);
     watches.all(&ctx.attachments);
@@ -196,6 +197,7 @@ async fn work(ctx: &Arc<Context>, workers: usize, stop: impl Future<Output = ()>
 async fn one(ctx: Arc<Context>, key: Key) -> Next {
     match &key {
         Key::Volume(volume) => pass::run(&ctx, volume).await,
+        Key::Snapshot(snapshot) => snapshots::run(&ctx, snapshot).await,
         Key::Plugin(name) => plugins::run(&ctx, name).await,
         Key::Capacities(plugin) => capacities::run(&ctx, plugin).await,
         Key::Provision(claim) => provision::run(&ctx, claim).await,
@@ -295,6 +297,9 @@ fn listen_to_ghosts(ctx: &Context, before: &HashMap<String, Degree>) -> HashMap<
     }
     for volume in ctx.volumes.all() {
         ask(volume.caller(), Key::of(&volume));
+    }
+    for snapshot in snapshot_events::unsettled(ctx) {
+        ask(snapshot.caller(), Key::of_snapshot(&snapshot));
     }
     now
 }

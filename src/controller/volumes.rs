@@ -112,7 +112,7 @@ pub(crate) async fn restore_status(
     status.volume_handle = Some(is.clone());
     status.handle_name.clone_from(&handle.metadata.name);
     if state_too {
-        status.state = VolumeState::Created;
+        (status.state, status.source_gone) = (VolumeState::Created, false);
     }
     ctx.writer.update_status(&ctx.volumes, volume, &status).await
 }

@@ -15,9 +15,9 @@ pub struct Deadlines {
     pub node_info: Duration,
     /// ValidateVolumeCapabilities, GetCapacity and NodeGetVolumeStats. 30 s.
     pub question: Duration,
-    /// One page of ListVolumes. 1 min.
+    /// One page of ListVolumes or ListSnapshots. 1 min.
     pub list: Duration,
-    /// CreateVolume, DeleteVolume, ControllerExpandVolume and ControllerModifyVolume. 5 min.
+    /// CreateVolume, DeleteVolume, ControllerExpandVolume, ControllerModifyVolume, CreateSnapshot and DeleteSnapshot. 5 min.
     pub volume: Duration,
     /// ControllerPublishVolume and ControllerUnpublishVolume. 2 min.
     pub controller_publish: Duration,
@@ -87,11 +87,13 @@ impl Deadlines {
             | Rpc::NodeGetCapabilities => self.identity,
             Rpc::NodeGetInfo => self.node_info,
             Rpc::ValidateVolumeCapabilities | Rpc::GetCapacity | Rpc::NodeGetVolumeStats => self.question,
-            Rpc::ListVolumes => self.list,
+            Rpc::ListVolumes | Rpc::ListSnapshots => self.list,
             Rpc::CreateVolume
             | Rpc::DeleteVolume
             | Rpc::ControllerExpandVolume
-            | Rpc::ControllerModifyVolume => self.volume,
+            | Rpc::ControllerModifyVolume
+            | Rpc::CreateSnapshot
+            | Rpc::DeleteSnapshot => self.volume,
             Rpc::ControllerPublishVolume | Rpc::ControllerUnpublishVolume => self.controller_publish,
             Rpc::NodeStageVolume | Rpc::NodeUnstageVolume | Rpc::NodeExpandVolume => self.stage,
             Rpc::NodePublishVolume | Rpc::NodeUnpublishVolume => self.publish,

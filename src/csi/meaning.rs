@@ -87,10 +87,13 @@ pub fn meaning(rpc: Rpc, code: Code) -> Meaning {
         Code::NotFound if rpc == Rpc::ControllerExpandVolume => Meaning::Infeasible,
         Code::NotFound if rpc.is_inverse() => Meaning::AlreadyGone,
         // Attached elsewhere, published at another target, has snapshots: somebody else has to let go.
-        Code::FailedPrecondition if rpc == Rpc::DeleteVolume => Meaning::Blocked,
-        // CreateVolume and ControllerModifyVolume wait for nobody who has the volume.
+        Code::FailedPrecondition if matches!(rpc, Rpc::DeleteVolume | Rpc::DeleteSnapshot) => {
+            Meaning::Blocked
+        }
+        // CreateVolume, CreateSnapshot and ControllerModifyVolume wait for nobody who has the volume.
         Code::FailedPrecondition
-            if rpc.is_change() && !matches!(rpc, Rpc::CreateVolume | Rpc::ControllerModifyVolume) =>
+            if rpc.is_change()
+                && !matches!(rpc, Rpc::CreateVolume | Rpc::CreateSnapshot | Rpc::ControllerModifyVolume) =>
         {
             Meaning::Blocked
         }

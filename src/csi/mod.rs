@@ -17,6 +17,8 @@
 //! | | ControllerUnpublishVolume | `Plugin::controller_unpublish_volume` |
 //! | | ValidateVolumeCapabilities | `Plugin::validate_volume_capabilities` |
 //! | | ListVolumes | `Plugin::list_published` |
+//! | | CreateSnapshot, DeleteSnapshot | `Plugin::create_snapshot`, `Plugin::delete_snapshot` |
+//! | | ListSnapshots | `Plugin::find_snapshot` |
 //! | | GetCapacity | `Plugin::get_capacity` |
 //! | Node | NodeGetCapabilities, NodeGetInfo | `Plugin::node_get_capabilities`, `Plugin::node_get_info` |
 //! | | NodeStageVolume, NodeUnstageVolume | `Plugin::node_stage_volume`, `Plugin::node_unstage_volume` |
@@ -42,6 +44,7 @@ pub(crate) mod redact;
 mod rpc;
 mod secrets;
 pub(crate) mod sizes;
+mod snapshots;
 
 #[cfg(test)]
 mod long_message_tests;

@@ -44,7 +44,7 @@ macro_rules! rpcs {
 
         impl Rpc {
             /// Every call, for tables.
-            pub const ALL: [Self; 21] = [$(Self::$name),+];
+            pub const ALL: [Self; 24] = [$(Self::$name),+];
 
             /// The method name, as in the protocol.
             #[must_use]
@@ -102,6 +102,12 @@ rpcs! {
     ListVolumes: Controller Question, ListVolumesRequest -> ListVolumesResponse;
     /// Controller: how much room there is.
     GetCapacity: Controller Question, GetCapacityRequest -> GetCapacityResponse;
+    /// Controller: keep what a volume holds.
+    CreateSnapshot: Controller Change, CreateSnapshotRequest -> CreateSnapshotResponse;
+    /// Controller: inverse of CreateSnapshot.
+    DeleteSnapshot: Controller Inverse, DeleteSnapshotRequest -> DeleteSnapshotResponse;
+    /// Controller: one page of all snapshots, or the one of an id.
+    ListSnapshots: Controller Question, ListSnapshotsRequest -> ListSnapshotsResponse;
     /// Node: which optional calls there are.
     NodeGetCapabilities: Node Question, NodeGetCapabilitiesRequest -> NodeGetCapabilitiesResponse;
     /// Node: its id, limit and topology.
@@ -141,7 +147,14 @@ impl Rpc {
     /// After the call there may be more room at the storage, or less (`Rpc::GetCapacity`).
     #[must_use]
     pub fn changes_room(self) -> bool {
-        matches!(self, Self::CreateVolume | Self::DeleteVolume | Self::ControllerExpandVolume)
+        matches!(
+            self,
+            Self::CreateVolume
+                | Self::DeleteVolume
+                | Self::ControllerExpandVolume
+                | Self::CreateSnapshot
+                | Self::DeleteSnapshot
+        )
     }
 
     /// The call undoes another one.

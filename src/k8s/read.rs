@@ -49,6 +49,18 @@ pub async fn list_live<K: Readable>(api: &Api<K>, fields: Option<&str>) -> Resul
     Ok(items)
 }
 
+/// The selector of objects that have this value in a field: what would end the value is escaped.
+pub fn equals(path: &str, value: &str) -> String {
+    let mut selector = format!("{path}=");
+    for character in value.chars() {
+        if matches!(character, '\\' | ',' | '=') {
+            selector.push('\\');
+        }
+        selector.push(character);
+    }
+    selector
+}
+
 /// Shows all objects to `look`, as etcd has them now and page by page, until it breaks. No more than a page is in memory.
 /// What was shown may be shown again: a LIST whose continue token has expired starts anew.
 pub async fn look_through<K: Readable>(

@@ -7,6 +7,7 @@ use crate::api::{AttachmentUid, ClaimUid};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::loss::NodeFacts;
 use crate::claim::{ClaimSeen, Entitled};
+use crate::volume::CallerNow;
 use crate::volume::persistent_volume::{CsiSource, Naming};
 
 /// One live read.
@@ -40,6 +41,18 @@ pub enum Look {
     Caller(ControllerRef),
     /// GET the Volume that the VolumeHandle names.
     Owner,
+    /// LIST the Snapshots and Volumes that are being made of a Volume, which may be gone.
+    Copies {
+        /// UID of the Volume.
+        of: String,
+    },
+    /// LIST the other Snapshots that stand for what the Volume is to be made of.
+    Holders {
+        /// UID of the Snapshot that it names.
+        of: String,
+        /// The snapshot as the driver knows it.
+        id: String,
+    },
     /// LIST the PersistentVolumes for one that stands for this volume.
     PersistentVolumes(CsiSource),
     /// GET the Nodes and Leases of all who reported a mount from a node that is gone or off.
@@ -54,18 +67,6 @@ pub enum Look {
         /// Its name.
         name: String,
     },
-}
-
-/// Whether a controller instance can be making a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CallerNow {
-    /// The instance may be making a call, as far as anybody can know.
-    MayCall,
-    /// The instance's agent has been silent for longer than any call takes, or is silent on a machine that is off.
-    CutOff,
-    /// The instance's agent says that it was relieved of what it was given in that tenure, and that none of those calls is
-    /// running. It may have been given others since.
-    Relieved,
 }
 
 /// The answers so far. They are forgotten with the scene that they were asked for.
@@ -85,6 +86,10 @@ pub struct Looked {
     pub callers: BTreeMap<ControllerRef, CallerNow>,
     /// Answer to [`Look::Owner`]: whether the Volume exists that the VolumeHandle names.
     pub owner_exists: Option<bool>,
+    /// Answer to [`Look::Copies`]: one of them, in words.
+    pub copied_by: Option<Option<String>>,
+    /// Answer to [`Look::Holders`]: one of them, in words.
+    pub shared_with: Option<Option<String>>,
     /// Answer to [`Look::PersistentVolumes`].
     pub named_by: Option<Option<Naming>>,
     /// Answer to [`Look::EndedReports`]: whether all reports have ended.

@@ -1,7 +1,7 @@
 //! The leader's steps about nodes whose agents are silent: declaring them lost where rule R4 allows it, and ending
 //! what then ends without them.
 
-use super::look::{CallerNow, Look};
+use super::look::Look;
 use super::scene::Scene;
 use super::step::LeaderStep;
 use crate::api::ClaimState;
@@ -9,6 +9,7 @@ use crate::attachment::AttachmentSeen;
 use crate::attachment::loss::{self, Cause, NodeFacts, Verdict};
 use crate::claim::ClaimSeen;
 use crate::claim::observed::reaches;
+use crate::volume::CallerNow;
 
 /// The first thing that is due about the node of an Attachment.
 pub(super) fn plan(scene: &Scene<'_>) -> Option<LeaderStep> {

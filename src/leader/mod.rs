@@ -26,7 +26,7 @@ mod storage;
 mod takeover;
 mod volume;
 
-pub use look::{CallerNow, Look, Looked};
+pub use look::{Look, Looked};
 pub use plan::{Plan, plan};
 pub use scene::Scene;
 pub use step::LeaderStep;

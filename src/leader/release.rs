@@ -6,7 +6,8 @@ use super::step::{Due, LeaderStep};
 use super::takeover::may_move;
 use crate::api::attachment::ControllerRef;
 use crate::api::lock;
-use crate::volume::handle_of;
+use crate::api::volume::VolumeOperation;
+use crate::volume::{VolumeWaiting, handle_of};
 
 /// Lets the Volume go without its call, if the instance that has it can be making none (rule R2).
 pub(super) fn give_up(scene: &Scene<'_>, caller: &ControllerRef) -> Result<Due, Look> {
@@ -20,6 +21,15 @@ pub(super) fn give_up(scene: &Scene<'_>, caller: &ControllerRef) -> Result<Due, 
 pub(super) fn remove_handle(scene: &Scene<'_>) -> Result<Due, Look> {
     if scene.handle.is_none() || !scene.live_locks()?.is_empty() {
         return Ok(Due::Nothing);
+    }
+    // Before DeleteVolume was ordered it was looked for, and nothing begins of a Volume that is deleted.
+    let ordered = scene.volume.and_then(|volume| volume.spec.assignment.as_ref());
+    let is_looked_for = ordered.is_some_and(|now| now.operation == VolumeOperation::Delete);
+    if !is_looked_for
+        && let Some(own) = scene.own_handle()
+        && let Some(by) = scene.copied_by(&own.volume_uid)?
+    {
+        return Ok(Due::Wait(VolumeWaiting::Copied { by: by.to_owned() }));
     }
     Ok(Due::Step(LeaderStep::RemoveHandle))
 }

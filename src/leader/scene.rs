@@ -10,8 +10,8 @@ use crate::attachment::loss::NodeFacts;
 use crate::attachment::{AttachmentSeen, HandleSeen};
 use crate::claim::{ClaimSeen, Entitled, ForgottenSeen, Mount, NodeSeen, Verdict, VolumeSeen, admission};
 use crate::plugin::allow::NotAllowed;
-use crate::volume::PluginSeen;
 use crate::volume::persistent_volume::CsiSource;
+use crate::volume::{PluginSeen, SourceSeen};
 
 /// One Volume with all that hangs on it, as the caches have it, and what was read live since.
 #[derive(Clone, Debug)]
@@ -32,6 +32,10 @@ pub struct Scene<'a> {
     pub driver_of_calls: Option<&'a str>,
     /// The VolumeHandle, by the handle that status or spec names, if there is one.
     pub handle: Option<&'a HandleSeen>,
+    /// What `spec.source` of the Volume names.
+    pub source: SourceSeen<'a>,
+    /// What is being made of the Volume, in words, as far as the caches know.
+    pub copied_by: Option<&'a str>,
     /// Every claim that names the Volume.
     pub claims: &'a [ClaimSeen],
     /// Attachments made for a Volume of this name.
@@ -106,6 +110,12 @@ impl<'a> Scene<'a> {
     /// The Attachments of the VolumeHandle, by a quorum LIST.
     pub(super) fn live_locks(&self) -> Result<&'a [AttachmentSeen], Look> {
         self.looked.locks.as_deref().ok_or(Look::Locks)
+    }
+
+    /// What is being made of the Volume, by LISTs that begin after its deletion was seen. Nothing begins after that.
+    pub(super) fn copied_by(&self, uid: &str) -> Result<Option<&'a str>, Look> {
+        let copied_by = self.looked.copied_by.as_ref().map(Option::as_deref);
+        copied_by.ok_or_else(|| Look::Copies { of: uid.to_owned() })
     }
 
     /// Whether live reads show that the nodes which reported mounts and seem gone or off are so: before anything is

@@ -54,7 +54,11 @@ pub(super) fn contest_handle(scene: &Scene<'_>) -> Result<Due, Look> {
             let by = format!("Attachment {} on node {}", left.name, left.node);
             Due::Wait(VolumeWaiting::InUse { by })
         }
-        None => Due::Step(LeaderStep::TakeOver),
+        // A snapshot of the Volume that is gone may still be taken.
+        None => match scene.copied_by(&handle.volume_uid)? {
+            Some(by) => Due::Wait(VolumeWaiting::InUse { by: by.to_owned() }),
+            None => Due::Step(LeaderStep::TakeOver),
+        },
     })
 }
 
@@ -73,6 +77,10 @@ pub(super) fn delete(scene: &Scene<'_>, to: Option<ControllerRef>) -> Result<Due
     // come since.
     let ordered = volume.spec.assignment.as_ref().is_some_and(|now| now.operation == order.operation);
     let is_new = !ordered || from.is_some();
+    let uid = volume.metadata.uid.as_deref().unwrap_or_default();
+    if !ordered && let Some(by) = scene.copied_by(uid)? {
+        return Ok(Due::Wait(VolumeWaiting::Copied { by: by.to_owned() }));
+    }
     if let Some(handle) = scene.handle.filter(|_| is_new)
         && let Some(named) = named_by(scene, volume, scene.of_driver(&handle.volume_handle))?
     {

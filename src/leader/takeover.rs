@@ -1,15 +1,18 @@
 //! Whose calls another controller instance may take over: the one that has them may still be making one (rule R2).
 
-use super::look::{CallerNow, Look};
+use super::look::Look;
 use super::scene::Scene;
 use super::step::{Due, LeaderStep};
 use crate::api::attachment::ControllerRef;
 use crate::api::volume::VolumeAssignment;
-use crate::volume::Places;
+use crate::volume::{CallerNow, Places};
 
-/// The instance that an unfinished operation is taken from: it may still be making the call (rule R2).
+/// The instance that an unfinished operation is taken from: it may still be making the call (rule R2). Where the VolumeHandle names
+/// nobody it may also be taking a snapshot, whatever it was ordered.
 pub(super) fn moves_from<'a>(scene: &Scene<'a>, to: &VolumeAssignment) -> Option<&'a ControllerRef> {
-    let now = scene.volume?.spec.assignment.as_ref().filter(|now| now.operation == to.operation)?;
+    let is_alone = scene.own_handle().is_some_and(|own| own.controller.is_none());
+    let is_same = |now: &&VolumeAssignment| is_alone || now.operation == to.operation;
+    let now = scene.volume?.spec.assignment.as_ref().filter(is_same)?;
     now.controller.as_ref().filter(|from| to.controller.as_ref() != Some(from))
 }
 

@@ -13,7 +13,7 @@ use crate::api::{AccessMode, ClaimUid, FINALIZER, Volume, VolumeState};
 use crate::attachment::AttachmentSeen;
 use crate::claim::admission::{self, Grant, Verdict};
 use crate::claim::{ClaimSeen, Entitled};
-use crate::volume::{self, VolumeStep, is_of_driver};
+use crate::volume::{self, SourceLack, VolumeStep, VolumeWaiting, is_of_driver};
 
 /// What is due now.
 pub(super) fn plan(scene: &Scene<'_>, verdicts: &[(ClaimUid, Verdict)]) -> Due {
@@ -64,6 +64,8 @@ fn due(scene: &Scene<'_>, verdicts: &[(ClaimUid, Verdict)]) -> VolumeStep {
         same_driver: is_of_driver(volume, scene.driver),
         adopts: scene.kept_as.is_some(),
         handle: scene.handle,
+        source: scene.source,
+        copied_by: scene.copied_by.map(str::to_owned),
         in_use_by: scene.in_use_by(),
         first_place: first_place(scene, volume),
         wanted_mode,
@@ -90,6 +92,18 @@ pub(super) fn mend(scene: &Scene<'_>) -> Option<LeaderStep> {
 }
 
 fn assign(scene: &Scene<'_>, to: VolumeAssignment) -> Result<Due, Look> {
+    let is_first = scene.volume.is_some_and(|volume| volume.spec.assignment.is_none());
+    if let Some((of, id)) = to
+        .source
+        .as_ref()
+        .and_then(|s| Some((s.uid.clone(), s.snapshot_handle.clone()?)))
+        .filter(|_| is_first)
+    {
+        // Two may have been found to be the only one at the same time.
+        if let Some(by) = scene.looked.shared_with.clone().ok_or(Look::Holders { of, id })? {
+            return Ok(Due::Wait(VolumeWaiting::Source(SourceLack::Shared(by))));
+        }
+    }
     let moves = may_move(scene, moves_from(scene, &to))?;
     Ok(if moves { Due::Step(LeaderStep::AssignVolume(to)) } else { Due::Nothing })
 }

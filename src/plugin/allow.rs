@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::api::allow::{Allow, Namespaces};
 use crate::api::volume::DeletionPolicy;
-use crate::api::{Plugin, Volume, VolumeClaim, VolumeState};
+use crate::api::{Plugin, Snapshot, Volume, VolumeClaim, VolumeState};
 
 /// A namespace as this decision sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,9 +33,9 @@ pub struct NotAllowed {
 /// An entry of `spec.allow`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Right {
-    /// To have volumes made.
+    /// To have volumes made, and snapshots of them.
     Create,
-    /// To name volumes that exist.
+    /// To name volumes and snapshots that exist.
     Register,
     /// To speak to the driver in its own words.
     Parameterise,
@@ -126,10 +126,7 @@ pub fn volume(plugin: Option<&Plugin>, namespace: &NamespaceSeen, volume: &Volum
         ]
     };
     let name = &spec.plugin_name;
-    asked
-        .into_iter()
-        .filter(|(is, ..)| *is)
-        .find_map(|(_, right, field)| lacks(plugin, name, namespace, right, field))
+    first_lack(asked, |right, field| lacks(plugin, name, namespace, right, field))
 }
 
 /// What a PersistentVolumeClaim asks for and its namespace may not: that a volume is made. Whatever else is asked for in its
@@ -150,6 +147,40 @@ pub fn claim(
 ) -> Option<NotAllowed> {
     let has_flags = claim.spec.mount_options.as_ref().is_some_and(|o| !o.mount_flags.is_empty());
     has_flags.then(|| lacks(plugin, name, namespace, Right::Parameterise, MOUNT_FLAGS))?
+}
+
+/// What a Snapshot asks for and its namespace may not: one that is deleted asks for the end of what it has only registered.
+/// Counts only for what has not been granted yet.
+#[must_use]
+pub fn snapshot(
+    plugin: Option<&Plugin>,
+    name: &str,
+    namespace: &NamespaceSeen,
+    snapshot: &Snapshot,
+) -> Option<NotAllowed> {
+    let spec = &snapshot.spec;
+    let registers = spec.snapshot_handle.is_some();
+    let deletes_registered = registers && spec.deletion_policy == Some(DeletionPolicy::Delete);
+    let delete = (deletes_registered, Right::DeleteRegistered, "spec.deletionPolicy");
+    let asked = if snapshot.metadata.deletion_timestamp.is_some() {
+        vec![delete]
+    } else {
+        vec![
+            (!registers, Right::Create, "spec.volumeName"),
+            (registers, Right::Register, "spec.snapshotHandle"),
+            (!spec.parameters.is_empty(), Right::Parameterise, "spec.parameters"),
+            (spec.secret_name.is_some(), Right::Parameterise, "spec.secretName"),
+            delete,
+        ]
+    };
+    first_lack(asked, |right, field| lacks(plugin, name, namespace, right, field))
+}
+
+fn first_lack(
+    asked: Vec<(bool, Right, &'static str)>,
+    lacks: impl Fn(Right, &'static str) -> Option<NotAllowed>,
+) -> Option<NotAllowed> {
+    asked.into_iter().filter(|(is, ..)| *is).find_map(|(_, right, field)| lacks(right, field))
 }
 
 const MOUNT_FLAGS: &str = "spec.mountOptions.mountFlags";

@@ -5,8 +5,10 @@
 //! before the call is sent: the Volume, and for a deletion its VolumeHandle. Nothing else decides, so no watch has to
 //! have caught up.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 use super::{growth, handle_of, modification};
-use crate::api::volume::VolumeOperation;
+use crate::api::volume::{AssignedSource, VolumeOperation};
 use crate::api::{Volume, VolumeHandle, VolumeState};
 
 /// A call of a Volume itself.
@@ -33,6 +35,8 @@ pub enum AgentStep {
     Idle,
     /// The call, after [`standing`] said that it may be made.
     Call(VolumeCall),
+    /// Write `Deleted` without the call: nothing was ever asked of the driver.
+    NeverBegun,
     /// Write `Deleted` without the call: the owner of a deleted Volume wants the storage to stay, if there is any.
     /// Without an answer from the driver this is the way out.
     GiveUp(VolumeCall),
@@ -49,6 +53,9 @@ pub fn plan(volume: &Volume, agent: &str) -> AgentStep {
     let call = match (assignment.operation, volume.state()) {
         (VolumeOperation::Create, VolumeState::Pending) if volume.rejected().is_some() => {
             VolumeCall::DeleteRejected
+        }
+        (VolumeOperation::Create, VolumeState::Pending) if volume.source_is_gone() => {
+            return if deleted { AgentStep::NeverBegun } else { AgentStep::Idle };
         }
         // Also for a deleted Volume: a call may have been made, so it is repeated until its outcome is known.
         (VolumeOperation::Create, VolumeState::Pending) => VolumeCall::Create,
@@ -113,9 +120,27 @@ pub enum Standing {
     /// ControllerExpandVolume or ControllerModifyVolume, and the VolumeHandle is not this Volume's, or another instance makes
     /// its controller calls.
     NotHolder,
+    /// CreateVolume, and what the volume is to be made from was deleted, or is being deleted, before anything was begun: by now
+    /// nobody may wait for it.
+    SourceEnds,
     /// As `Locked`, and the VolumeHandle is this very Volume's: its status was lost, and a repeated CreateVolume was
     /// answered with what it has, as something that nobody can use. It is asked again.
     Own,
+}
+
+/// The UID of what the volume is to be made from, if it has to be looked at right before the call: nothing was begun, and so
+/// only what is not being deleted waits for it (`snapshot/mod.rs`).
+#[must_use]
+pub fn source_to_look_at(call: VolumeCall, volume: &Volume) -> Option<&AssignedSource> {
+    let is_begun = volume.status.as_ref().is_some_and(|status| status.may_exist);
+    let source = volume.spec.assignment.as_ref()?.source.as_ref();
+    source.filter(|_| call == VolumeCall::Create && !is_begun)
+}
+
+/// Whether nothing may be made of the live object of that name, which was to have this UID.
+#[must_use]
+pub fn is_at_its_end(source: &AssignedSource, live: Option<&ObjectMeta>) -> bool {
+    live.is_none_or(|meta| meta.uid.as_ref() != Some(&source.uid) || meta.deletion_timestamp.is_some())
 }
 
 /// Compares what a call was prepared from with the live Volume of that name, and with the live VolumeHandle of the
@@ -169,6 +194,22 @@ pub fn changes_volume(call: VolumeCall) -> bool {
     }
 }
 
+/// Whether the assigned call may be running, as it is its agent's to make in this state.
+pub(super) fn may_be_calling(operation: Option<VolumeOperation>, state: VolumeState) -> bool {
+    matches!(
+        (operation, state),
+        (Some(VolumeOperation::Create), VolumeState::Pending)
+            | (
+                Some(VolumeOperation::Expand | VolumeOperation::Modify),
+                VolumeState::Created | VolumeState::Ready
+            )
+            | (
+                Some(VolumeOperation::Delete),
+                VolumeState::Pending | VolumeState::Created | VolumeState::Ready
+            )
+    )
+}
+
 /// The id that DeleteVolume is called with.
 #[must_use]
 pub fn id_to_delete(call: VolumeCall, volume: &Volume) -> Option<&str> {
@@ -197,6 +238,7 @@ fn decisive(volume: &Volume) -> impl PartialEq + '_ {
         volume.state(),
         id,
         volume.rejected(),
+        volume.source_is_gone(),
     )
 }
 

@@ -9,9 +9,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::instance::Grows;
 use super::reason::VolumeWaiting;
 use super::seen::{Seen, VolumeStep, Wish};
+pub use super::size::{asked, made};
 use crate::api::Volume;
 use crate::api::conditions::{CallFailure, EXPANDED, Reason, find_as};
-use crate::api::quantity;
 use crate::api::volume::{ExpansionFailure, VolumeStatus};
 
 /// CSI's name of the call, as a failure shows it.
@@ -78,18 +78,6 @@ pub fn failed(status: &mut VolumeStatus, volume: &Volume, error: CallFailure) {
         && before.is_some_and(|before| matches!(meaning(before), Fails::Perhaps(_)));
     status.expansion_failure =
         Some(ExpansionFailure { capacity_bytes: asked(volume), error, outcome_unknown });
-}
-
-/// The size in bytes that is asked for; 0 where none is.
-#[must_use]
-pub fn asked(volume: &Volume) -> i64 {
-    volume.spec.capacity.as_ref().and_then(|asked| quantity::bytes(asked).ok()).unwrap_or_default()
-}
-
-/// The size in bytes that the driver has said; 0 where none is known.
-#[must_use]
-pub fn made(volume: &Volume) -> i64 {
-    volume.status.as_ref().and_then(|status| status.capacity_bytes).unwrap_or_default()
 }
 
 /// The size in bytes to which the volume is to grow, if it has not got it.

@@ -36,6 +36,18 @@ pub struct InstanceSeen {
     pub topology: BTreeMap<String, String>,
 }
 
+/// Whether a controller instance can be making a call, by live reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CallerNow {
+    /// The instance may be making a call, as far as anybody can know.
+    MayCall,
+    /// The instance's agent has been silent for longer than any call takes, or is silent on a machine that is off.
+    CutOff,
+    /// The instance's agent says that it was relieved of what it was given in that tenure, and that none of those calls is
+    /// running. It may have been given others since.
+    Relieved,
+}
+
 /// Where an instance has to be to make a volume's calls, and where it should be. Without any, everywhere.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Places<'a> {

@@ -17,15 +17,18 @@ pub mod plan;
 pub mod reason;
 pub mod schedulable;
 pub mod seen;
+mod size;
+pub mod source;
 
 use crate::api::Volume;
 use crate::api::names::{DriverOn, instance_name};
 pub use active::{Spread, balancing, elect};
-pub use instance::{Grows, InstanceSeen, Places, PluginSeen, SaidBy, modifies};
+pub use instance::{CallerNow, Grows, InstanceSeen, Places, PluginSeen, SaidBy, modifies};
 pub use plan::plan;
 pub use reason::{Left, VolumeWaiting};
 pub use schedulable::schedulable;
 pub use seen::{Seen, VolumeStep};
+pub use source::{SourceLack, SourceSeen};
 
 /// The volume as the driver knows it, once that is known: what CreateVolume answered, or what was registered.
 #[must_use]

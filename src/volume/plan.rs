@@ -12,10 +12,12 @@
 //!          (rule R3)
 //! ```
 
+use super::calls::may_be_calling;
 use super::instance::SaidBy;
 use super::orders::{before, follow};
 use super::reason::{Left, VolumeWaiting};
 use super::seen::{Seen, VolumeStep};
+use super::source::{self, SourceLack};
 use crate::api::AccessMode;
 use crate::api::VolumeState;
 use crate::api::attachment::ControllerRef;
@@ -59,6 +61,13 @@ fn bring_up(seen: &Seen<'_>) -> VolumeStep {
             if matches!(assignment.operation, VolumeOperation::Expand | VolumeOperation::Modify) =>
         {
             VolumeStep::Assign(VolumeAssignment { operation: before(seen), ..assignment.clone() })
+        }
+        // Its status was lost since it was made: what it was made of may have gone meanwhile.
+        VolumeState::Pending if seen.volume.source_is_gone() && seen.own_handle().is_some() => {
+            VolumeStep::RestoreStatus
+        }
+        VolumeState::Pending if seen.volume.source_is_gone() => {
+            VolumeStep::Wait(VolumeWaiting::Source(SourceLack::Gone))
         }
         VolumeState::Pending => open_call(seen, assignment.operation, moved),
         VolumeState::Created => handle_or_ready(seen),
@@ -112,9 +121,13 @@ fn first_assignment(seen: &Seen<'_>) -> VolumeStep {
         return VolumeStep::Wait(VolumeWaiting::CannotCreate { plugin });
     }
     let operation = if registers { taken_by(seen) } else { VolumeOperation::Create };
+    let source = match source::assigned(seen.volume, seen.source) {
+        Ok(source) => source,
+        Err(lack) => return VolumeStep::Wait(VolumeWaiting::Source(lack)),
+    };
     let place =
         seen.first_place.clone().filter(|place| seen.volume.is_to_be_placed() && !place.segments.is_empty());
-    VolumeStep::Assign(VolumeAssignment { operation, controller: Some(chosen), place })
+    VolumeStep::Assign(VolumeAssignment { operation, controller: Some(chosen), place, source })
 }
 
 /// How a volume is taken that exists.
@@ -181,17 +194,16 @@ fn open_handle(seen: &Seen<'_>) -> VolumeStep {
     first_caller(seen, own).map_or_else(|| follow(seen, own), VolumeStep::Assign)
 }
 
-/// Who calls DeleteVolume for a Volume that was adopted before its driver had the Controller service, and whose driver attaches
-/// nothing: without a caller its PersistentVolume could never be reclaimed. Adopt asks for no call, so none can be running
-/// beside those of the one that is named here, and nobody who uses the volume notices.
+/// Who makes the calls of a Volume whose VolumeHandle names nobody, as its driver attaches nothing, where nobody was there when
+/// it was taken, or that one is gone: without a caller it could not be deleted, nor snapshots be taken of it. What it was ordered
+/// stays as it is, so that no call can be running beside those of the one that is named here.
 fn first_caller(seen: &Seen<'_>, own: &HandleSeen) -> Option<VolumeAssignment> {
-    let assignment = seen.volume.spec.assignment.as_ref()?;
-    let is_adopted = seen.adopts && assignment.operation == VolumeOperation::Adopt;
-    if !is_adopted || assignment.controller.is_some() || own.controller.is_some() {
-        return None;
-    }
-    let chosen = seen.chosen()?;
-    Some(VolumeAssignment { controller: Some(chosen), ..assignment.clone() })
+    let assignment = seen.volume.spec.assignment.as_ref().filter(|_| own.controller.is_none())?;
+    let next = match &assignment.controller {
+        None => seen.chosen(),
+        Some(caller) => seen.successor(caller),
+    };
+    Some(VolumeAssignment { controller: Some(next?), ..assignment.clone() })
 }
 
 fn delete(seen: &Seen<'_>) -> VolumeStep {
@@ -219,6 +231,10 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
     let has_storage = seen.own_handle().is_some()
         || (seen.handle.is_none() && matches!(state, VolumeState::Created | VolumeState::Ready));
     let deleter = deleter(seen);
+    // After the order nothing begins.
+    if let Some(by) = seen.copied_by.as_ref().filter(|_| !ordered) {
+        return VolumeStep::Wait(VolumeWaiting::Copied { by: by.clone() });
+    }
     if is_to_go && has_storage && !ordered {
         // Asked again at the end: the policy may have been changed since the Volume was taken up.
         if let Some(lack) = &seen.not_allowed {
@@ -333,22 +349,6 @@ fn delete_unlocked(seen: &Seen<'_>, storage_goes: bool, heir: Option<ControllerR
         )
         | (Some(_), VolumeState::Deleted) => VolumeStep::FreeVolume,
     }
-}
-
-/// Whether the assigned call may be running, as it is its agent's to make in this state.
-fn may_be_calling(operation: Option<VolumeOperation>, state: VolumeState) -> bool {
-    matches!(
-        (operation, state),
-        (Some(VolumeOperation::Create), VolumeState::Pending)
-            | (
-                Some(VolumeOperation::Expand | VolumeOperation::Modify),
-                VolumeState::Created | VolumeState::Ready
-            )
-            | (
-                Some(VolumeOperation::Delete),
-                VolumeState::Pending | VolumeState::Created | VolumeState::Ready
-            )
-    )
 }
 
 /// The step while the outcome of a call is open, or what was made and nobody can use is to be deleted: the agent goes

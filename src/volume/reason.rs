@@ -1,5 +1,6 @@
 //! Why a Volume is not Ready, in words that name what is missing and what to do.
 
+use super::source::SourceLack;
 use crate::api::conditions::Reason;
 use crate::plugin::allow::NotAllowed;
 
@@ -118,6 +119,13 @@ pub enum VolumeWaiting {
     },
     /// It is to be modified, and its namespace may not have that.
     ModifyNotAllowed(NotAllowed),
+    /// It cannot be made from what it names, or not yet.
+    Source(SourceLack),
+    /// It is to be deleted, and something is being made of it.
+    Copied {
+        /// Kind and name of that.
+        by: String,
+    },
     /// Claims still use the volume that is to be deleted.
     InUse {
         /// A claim, or an Attachment where none is known.
@@ -186,7 +194,8 @@ impl VolumeWaiting {
             Self::ExpandsUnused { .. } => Reason::ExpandsUnused,
             Self::CannotModify { .. } => Reason::CannotModify,
             Self::ModifyNotAllowed(_) => Reason::ModifyNotAllowed,
-            Self::Exported { .. } | Self::InUse { .. } => Reason::InUse,
+            Self::Source(_) => Reason::SourceNotUsable,
+            Self::Exported { .. } | Self::InUse { .. } | Self::Copied { .. } => Reason::InUse,
         }
     }
 
@@ -274,6 +283,10 @@ impl VolumeWaiting {
             Self::ModifyNotAllowed(lack) => {
                 lack.message_or("set it back to status.mutableParameters, or take it away")
             }
+            Self::Source(lack) => lack.to_string(),
+            Self::Copied { by } => format!(
+                "deletion waits for {by}, which is being made of this volume: it goes on when that is done, or is deleted"
+            ),
             Self::InUse { by } => {
                 format!("deletion waits for {by}; end the Pods and delete the claims that use this volume")
             }

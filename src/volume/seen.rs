@@ -2,6 +2,7 @@
 
 use super::instance::{Places, PluginSeen};
 use super::reason::VolumeWaiting;
+use super::source::{self, SourceSeen};
 use crate::api::attachment::ControllerRef;
 use crate::api::volume::{Segments, VolumeAssignment};
 use crate::api::{AccessMode, Volume};
@@ -26,6 +27,10 @@ pub struct Seen<'a> {
     pub adopts: bool,
     /// Its VolumeHandle, by the handle that status or spec names.
     pub handle: Option<&'a HandleSeen>,
+    /// What it is to be made from.
+    pub source: SourceSeen<'a>,
+    /// What is being made of it, in words.
+    pub copied_by: Option<String>,
     /// What still uses the volume: a claim or an Attachment, in words.
     pub in_use_by: Option<String>,
     /// Where its first claim is, if there is one that has a node. Empty: anywhere.
@@ -122,6 +127,7 @@ impl<'a> Seen<'a> {
                 let required = if asked.required.is_empty() { &asked.preferred } else { &asked.required };
                 Places { required, preferred: &asked.preferred }
             }
+            _ if known.is_empty() => Places { required: source::place(self.source), preferred: &[] },
             _ => Places { required: known, preferred: &[] },
         }
     }

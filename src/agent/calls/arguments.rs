@@ -252,10 +252,20 @@ pub fn create_volume(
 /// What a Volume is to be made from.
 #[must_use]
 pub fn content_source(volume: &Volume) -> Option<wire::VolumeContentSource> {
-    use wire::volume_content_source::{Type, VolumeSource};
-    let copy = volume.spec.persistent_volume.as_ref()?.copy_of.as_ref()?;
-    let source = VolumeSource { volume_id: copy.volume_handle.clone() };
-    Some(wire::VolumeContentSource { r#type: Some(Type::Volume(source)) })
+    use wire::volume_content_source::{SnapshotSource, Type, VolumeSource};
+    let of_volume = |volume_id: &String| Type::Volume(VolumeSource { volume_id: volume_id.clone() });
+    let of_snapshot = |id: &String| Type::Snapshot(SnapshotSource { snapshot_id: id.clone() });
+    let copy = volume.spec.persistent_volume.as_ref().and_then(|provision| provision.copy_of.as_ref());
+    let assigned = volume.spec.assignment.as_ref().and_then(|assignment| assignment.source.as_ref());
+    let source = copy.map(|copy| of_volume(&copy.volume_handle)).or_else(|| {
+        let source = assigned?;
+        source
+            .volume_handle
+            .as_ref()
+            .map(of_volume)
+            .or_else(|| source.snapshot_handle.as_ref().map(of_snapshot))
+    });
+    Some(wire::VolumeContentSource { r#type: Some(source?) })
 }
 
 /// ControllerExpandVolume for a Volume, to this size in bytes. A driver may need to know how the volume is used; of several

@@ -145,7 +145,9 @@ impl<'a> Due<'a> {
         let (service, limit) = match self.key {
             Parked::Node(_) => (Service::Node, NODE_CALLS),
             Parked::Handle(_) => (Service::Attach, self.agent.controller_concurrency(self.driver)),
-            Parked::Volume(_) => (Service::Volume, self.agent.controller_concurrency(self.driver)),
+            Parked::Volume(_) | Parked::Snapshot(_) => {
+                (Service::Volume, self.agent.controller_concurrency(self.driver))
+            }
         };
         let direction = if self.rpc.is_inverse() { Direction::Undo } else { Direction::Make };
         let budget = Budget { driver: self.driver.to_owned(), service, direction };

@@ -277,6 +277,9 @@ fn reason(rpc: Rpc) -> Reason {
         Rpc::ControllerExpandVolume => Reason::ExpandVolumeFailed,
         Rpc::ControllerModifyVolume => Reason::ModifyVolumeFailed,
         Rpc::ValidateVolumeCapabilities => Reason::ValidateFailed,
+        Rpc::CreateSnapshot => Reason::CreateSnapshotFailed,
+        Rpc::DeleteSnapshot => Reason::DeleteSnapshotFailed,
+        Rpc::ListSnapshots => Reason::ListSnapshotsFailed,
         Rpc::GetPluginInfo
         | Rpc::GetPluginCapabilities
         | Rpc::Probe

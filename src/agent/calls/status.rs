@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::failure::Failure;
 use super::retry::Attempt;
 use crate::api::conditions::{self, CallFailure, Desired};
-use crate::api::{AttachmentStatus, VolumeClaimStatus, VolumeStatus};
+use crate::api::{AttachmentStatus, SnapshotStatus, VolumeClaimStatus, VolumeStatus};
 use crate::csi::Rpc;
 
 /// The statuses that show the progress of a step.
@@ -51,7 +51,7 @@ macro_rules! progress {
         }
     )+};
 }
-progress!(VolumeClaimStatus, AttachmentStatus, VolumeStatus);
+progress!(VolumeClaimStatus, AttachmentStatus, VolumeStatus, SnapshotStatus);
 
 /// Writes into a status that a step has succeeded: no failure is left, and the Ready condition says where the object
 /// stands.

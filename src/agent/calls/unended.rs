@@ -117,6 +117,7 @@ fn text(about: &Parked) -> String {
         Parked::Node(handle) => format!("node/{handle}"),
         Parked::Handle(handle) => format!("handle/{handle}"),
         Parked::Volume(uid) => format!("volume/{uid}"),
+        Parked::Snapshot(uid) => format!("snapshot/{uid}"),
     }
 }
 

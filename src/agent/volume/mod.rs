@@ -4,6 +4,7 @@
 pub(super) mod answers;
 mod caller;
 mod expand;
+mod given_up;
 mod modify;
 mod validate;
 pub(super) mod worker;

@@ -1,29 +1,27 @@
 //! The worker for Volumes' own calls: takes the turn, looks live, has the call made, and writes what it came to.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::answers::{Answer, call, prepare, rpc_of, says_not_made, unusable};
+use super::answers::{Answer, call, prepare, rpc_of, unusable};
+use super::given_up::{give_up, handle_name, never_begun, write};
 use super::{caller, modify};
 use crate::agent::calls::attempt::{Counted, Due, NotDone, Word};
 use crate::agent::calls::budgets::LATER;
 use crate::agent::calls::failure::{Failure, Pace};
+use crate::agent::calls::not_made::says_not_made;
 use crate::agent::calls::retry::Step;
 use crate::agent::calls::status::{waits, went};
 use crate::agent::context::Agent;
 use crate::agent::queues::Parked;
 use crate::api::conditions::{self, Desired, Reason};
 use crate::api::volume::VolumeStatus;
-use crate::api::{Volume, VolumeHandle, VolumeState, lock};
+use crate::api::{Snapshot, Volume, VolumeHandle, lock};
 use crate::csi::{CallError, Meaning, Rpc};
 use crate::k8s::{ApiError, Next, read};
 use crate::volume::calls::{self, AgentStep, Standing, VolumeCall};
-use crate::volume::{growth, handle_of, modification};
-
-/// Time between looks whether the lock of a Volume that is given up is closed.
-const UNLOCKED: Duration = Duration::from_secs(5);
+use crate::volume::{SourceLack, growth, modification};
 
 /// Works on one Volume.
 pub(crate) async fn work(agent: Arc<Agent>, uid: String) -> Next {
@@ -32,6 +30,11 @@ pub(crate) async fn work(agent: Arc<Agent>, uid: String) -> Next {
         AgentStep::Idle => return Next::Done,
         AgentStep::GiveUp(call) => {
             return give_up(&agent, &volume, call).await.unwrap_or_else(|error| {
+                NotDone::Api(error).next(volume.metadata.name.as_deref().unwrap_or_default())
+            });
+        }
+        AgentStep::NeverBegun => {
+            return never_begun(&agent, &volume).await.unwrap_or_else(|error| {
                 NotDone::Api(error).next(volume.metadata.name.as_deref().unwrap_or_default())
             });
         }
@@ -101,6 +104,16 @@ impl Pass<'_> {
                 let failure = Failure::local(Reason::HandleNotClosed, Rpc::DeleteVolume, what.into());
                 return self.failed(volume, &failure, |_| {}).await;
             }
+            // For good, so that whoever deletes the source does not wait.
+            (Standing::SourceEnds, live) => {
+                let live = live.as_ref().unwrap_or(volume);
+                let mut after = live.status.clone().unwrap_or_default();
+                after.source_gone = true;
+                let desired = Desired::new(Reason::SourceNotUsable, SourceLack::Gone.to_string());
+                waits(&mut after, &desired, live.metadata.generation, Timestamp::now());
+                write(self.due.agent, live, &after).await?;
+                return Ok(Next::Again);
+            }
             (Standing::Own, live) => {
                 let rejected =
                     live.as_ref().and_then(|v| v.status.as_ref()).and_then(|s| s.rejected.as_ref());
@@ -154,7 +167,10 @@ impl Pass<'_> {
         let name = volume.metadata.name.as_deref().unwrap_or_default();
         let namespace = volume.metadata.namespace.as_deref().unwrap_or_default();
         let live = read::get_live(&self.due.agent.writer.api(namespace), name).await?;
-        let standing = calls::standing(self.call, volume, live.as_ref(), lock.as_ref());
+        let mut standing = calls::standing(self.call, volume, live.as_ref(), lock.as_ref());
+        if standing == Standing::Valid && self.source_ends(live.as_ref().unwrap_or(volume)).await? {
+            standing = Standing::SourceEnds;
+        }
         match &live {
             Some(live) if standing != Standing::Gone => {
                 self.due.agent.caches.volumes.apply(live.clone());
@@ -165,6 +181,27 @@ impl Pass<'_> {
             }
         }
         Ok((standing, live.map(Arc::new)))
+    }
+
+    /// Whether what the volume is to be made from is at its end, by a live read.
+    async fn source_ends(&self, volume: &Volume) -> Result<bool, ApiError> {
+        let (Some(source), Some(named)) =
+            (calls::source_to_look_at(self.call, volume), volume.spec.source.as_ref())
+        else {
+            return Ok(false);
+        };
+        let namespace = volume.metadata.namespace.as_deref().unwrap_or_default();
+        let writer = &self.due.agent.writer;
+        let live = match (&named.volume_name, &named.snapshot_name) {
+            (Some(name), _) => {
+                read::get_live::<Volume>(&writer.api(namespace), name).await?.map(|v| v.metadata)
+            }
+            (None, Some(name)) => {
+                read::get_live::<Snapshot>(&writer.api(namespace), name).await?.map(|s| s.metadata)
+            }
+            (None, None) => None,
+        };
+        Ok(calls::is_at_its_end(source, live.as_ref()))
     }
 
     /// Writes that there may be a volume from now on, or that it may be another one than the status says: a crash must not
@@ -330,44 +367,7 @@ impl Pass<'_> {
     }
 }
 
-/// No call of it is running: this worker is the only one that makes them. The write is guarded by the version that was
-/// planned on, so a Volume that is another agent's by now is not given up here.
-async fn give_up(agent: &Agent, volume: &Arc<Volume>, call: VolumeCall) -> Result<Next, ApiError> {
-    let rpc = rpc_of(call);
-    let locked = handle_name(volume, &caller::driver(agent, volume)).filter(|_| calls::changes_volume(call));
-    let lock = match locked {
-        Some(name) => agent.get_live::<VolumeHandle>(&name).await?,
-        None => None,
-    };
-    if !calls::may_give_up(call, volume, lock.as_ref()) {
-        // No watch tells of the lock.
-        return Ok(Next::After(UNLOCKED));
-    }
-    let mut after = volume.status.clone().unwrap_or_default();
-    after.state = VolumeState::Deleted;
-    let left = after.rejected.as_ref().map(|r| r.volume_handle.as_str());
-    tracing::info!(volume = volume.metadata.name, left, "given up: the storage stays");
-    let message = format!(
-        "spec.deletionPolicy is Retain: {rpc} is not called any more. What was called before may have its effect yet"
-    );
-    let desired = Desired::new(Reason::Retained, message);
-    went(&mut after, &desired, volume.metadata.generation, Timestamp::now());
-    write(agent, volume, &after).await?;
-    agent.retries.clear(volume.metadata.uid.as_deref().unwrap_or_default());
-    Ok(Next::Done)
-}
-
 /// The step by which the failures of this call are counted.
 fn step(volume: &Volume, rpc: Rpc) -> Step<'_> {
     if rpc == Rpc::ControllerModifyVolume { modify::step(volume) } else { Step::of(volume, rpc) }
-}
-
-async fn write(agent: &Agent, volume: &Volume, after: &VolumeStatus) -> Result<(), ApiError> {
-    agent.writer.update_status(&agent.caches.volumes, volume, after).await.map(drop)
-}
-
-/// The VolumeHandle of the volume.
-fn handle_name(volume: &Volume, driver: &str) -> Option<String> {
-    let of = |handle| lock::handle_name(lock::DriverVolume { driver, handle });
-    handle_of(volume).map(of)
 }

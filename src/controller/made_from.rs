@@ -1,0 +1,189 @@
+//! What Volumes are made from, and what is made of Volumes and Snapshots: as the caches have it, and live.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{Api, ResourceExt as _};
+
+use super::caches::{BY_SOURCE, BY_VOLUME, from_snapshot, from_volume};
+use super::context::Context;
+use super::instances::Instances;
+use super::key::VolumeKey;
+use super::known::Known;
+use crate::api::instance::{PluginInstanceStatus, Service};
+use crate::api::snapshot::SnapshotOperation;
+use crate::api::{PluginInstance, Snapshot, Volume};
+use crate::k8s::read::{equals, list_live};
+use crate::k8s::{ApiError, Named};
+use crate::snapshot::{Holder, is_being_made, is_taken_of};
+use crate::volume::{SourceSeen, is_of_driver};
+
+/// What `spec.source` of a Volume names, as the caches have it.
+#[derive(Default)]
+pub(crate) enum Source {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// A Volume, and whether the driver copies volumes.
+    Volume(String, Option<Arc<Volume>>, Option<bool>),
+    /// A Snapshot.
+    Snapshot(String, Option<Arc<Snapshot>>),
+}
+
+impl Source {
+    /// Finds it.
+    pub(crate) fn of(known: &Known, volume: Option<&Volume>, namespace: &str, instances: &Instances) -> Self {
+        let Some(source) = volume.and_then(|volume| volume.spec.source.as_ref()) else {
+            return Self::Nothing;
+        };
+        match (&source.volume_name, &source.snapshot_name) {
+            (Some(name), _) => {
+                let clones = offers(instances.iter(), "CLONE_VOLUME");
+                Self::Volume(name.clone(), known.volumes.get_in(Named { namespace, name }), clones)
+            }
+            (None, Some(name)) => {
+                Self::Snapshot(name.clone(), known.snapshots.get_in(Named { namespace, name }))
+            }
+            (None, None) => Self::Nothing,
+        }
+    }
+
+    /// As the decision sees it.
+    pub(crate) fn seen<'a>(&'a self, driver: &'a str) -> SourceSeen<'a> {
+        match self {
+            Self::Nothing => SourceSeen::Nothing,
+            Self::Volume(name, volume, clones) => {
+                SourceSeen::Volume { name, volume: volume.as_deref(), clones: *clones, driver }
+            }
+            Self::Snapshot(name, snapshot) => {
+                SourceSeen::Snapshot { name, snapshot: snapshot.as_deref(), driver }
+            }
+        }
+    }
+}
+
+/// What a Volume is made from, and what is made of it, as the caches have it.
+pub(crate) struct Copies {
+    /// What it is made from.
+    pub(crate) source: Source,
+    /// What is being made of it, in words.
+    pub(crate) made_of: Option<String>,
+}
+
+impl Copies {
+    /// Looks for both.
+    pub(crate) fn observe(
+        known: &Known,
+        key: &VolumeKey,
+        volume: Option<&Volume>,
+        instances: &Instances,
+    ) -> Self {
+        Self {
+            source: Source::of(known, volume, &key.namespace, instances),
+            made_of: copied_by(known, key, volume),
+        }
+    }
+}
+
+/// Whether the Controller service has this capability, as instances of the driver have said; None while none of them has.
+pub(crate) fn offers<'a>(
+    instances: impl Iterator<Item = &'a Arc<PluginInstance>> + Clone,
+    capability: &str,
+) -> Option<bool> {
+    let mut statuses = instances.filter_map(|instance| instance.status.as_ref());
+    let said = statuses.clone().any(|status| status.capabilities.controller_has(capability));
+    let speaks =
+        |status: &PluginInstanceStatus| status.controller && status.is_healthy_for(Service::Controller);
+    if said { Some(true) } else { statuses.any(speaks).then_some(false) }
+}
+
+/// What is being made of a Volume, in words, as far as the caches know.
+fn copied_by(known: &Known, key: &VolumeKey, volume: Option<&Volume>) -> Option<String> {
+    let uid = volume?.metadata.uid.as_deref()?;
+    let snapshots = known.snapshots.by_index(BY_VOLUME, &key.to_string());
+    let taken = snapshots.iter().find(|snapshot| is_taken_of(snapshot, uid));
+    taken.map(|snapshot| format!("Snapshot {}", snapshot.name_any())).or_else(|| {
+        let copies = known.volumes.by_index(BY_SOURCE, &from_volume(key));
+        copies.iter().find_map(|copy| is_made_from(copy, uid))
+    })
+}
+
+/// What is being made of the volume of a Volume with this UID, in words, by LISTs of etcd.
+pub(crate) async fn copied_by_now(ctx: &Context, uid: &str) -> Result<Option<String>, ApiError> {
+    let selects = equals("spec.assignment.volume.uid", uid);
+    let snapshots: Vec<Snapshot> = list_live(&Api::all(ctx.client.clone()), Some(&selects)).await?;
+    if let Some(snapshot) = snapshots.iter().find(|snapshot| is_taken_of(snapshot, uid)) {
+        return Ok(Some(format!("Snapshot {}", snapshot.name_any())));
+    }
+    let selects = equals("spec.assignment.source.uid", uid);
+    let copies: Vec<Volume> = list_live(&Api::all(ctx.client.clone()), Some(&selects)).await?;
+    Ok(copies.iter().find(|copy| is_being_made(copy)).map(|copy| format!("Volume {}", copy.name_any())))
+}
+
+/// What is being made of a Snapshot, in words, as far as the caches know.
+pub(crate) fn restored_by(known: &Known, key: &VolumeKey, snapshot: &Snapshot) -> Option<String> {
+    let is_of = |volume: &Volume| is_made_from(volume, snapshot.metadata.uid.as_deref()?);
+    let all = known.volumes.by_index(BY_SOURCE, &from_snapshot(key));
+    all.iter().find_map(|volume| is_of(volume))
+}
+
+/// The same by LISTs of etcd: also what is made of the same snapshot of the driver by another Snapshot's name.
+pub(crate) async fn restored_by_now(
+    ctx: &Context,
+    snapshot: &Snapshot,
+    driver: &str,
+) -> Result<Option<String>, ApiError> {
+    let uid = snapshot.metadata.uid.as_deref().unwrap_or_default();
+    let of_this = Some(equals("spec.assignment.source.uid", uid));
+    let of_the_same = snapshot.handle().map(|id| equals("spec.assignment.source.snapshotHandle", id));
+    for selects in of_this.into_iter().chain(of_the_same) {
+        let all: Vec<Volume> = list_live(&Api::all(ctx.client.clone()), Some(&selects)).await?;
+        let is_of = |volume: &&Volume| is_being_made(volume) && is_of_driver(volume, driver);
+        if let Some(volume) = all.iter().find(is_of) {
+            let is_near = volume.metadata.namespace == snapshot.metadata.namespace;
+            let name = volume.name_any();
+            let words =
+                if is_near { format!("Volume {name}") } else { "a Volume of another namespace".to_owned() };
+            return Ok(Some(words));
+        }
+    }
+    Ok(None)
+}
+
+/// A Volume that is being made of the object with this UID, in words.
+fn is_made_from(volume: &Volume, uid: &str) -> Option<String> {
+    let source = volume.spec.assignment.as_ref()?.source.as_ref();
+    let is = source.is_some_and(|source| source.uid == uid) && is_being_made(volume);
+    is.then(|| format!("Volume {}", volume.name_any()))
+}
+
+/// The other Snapshots whose assignment names this snapshot of the driver, by a LIST of etcd.
+pub(crate) async fn holders_now(
+    ctx: &Context,
+    own: &ObjectMeta,
+    driver: &str,
+    id: &str,
+) -> Result<Vec<Holder>, ApiError> {
+    let selects = equals("spec.assignment.snapshotHandle", id);
+    let mut all: Vec<Snapshot> = list_live(&Api::all(ctx.client.clone()), Some(&selects)).await?;
+    all.retain(|other| {
+        let is_of = other.spec.assignment.as_ref().is_some_and(|assignment| assignment.driver_name == driver);
+        is_of && other.metadata.uid != own.uid
+    });
+    let holder = |other: &Snapshot| {
+        // What others have in theirs is nothing for the users of this namespace.
+        let is_near = other.metadata.namespace == own.namespace;
+        let name = other.name_any();
+        Holder {
+            words: if is_near {
+                format!("Snapshot {name}")
+            } else {
+                "a Snapshot of another namespace".to_owned()
+            },
+            ends: other.metadata.deletion_timestamp.is_some() && other.spec.deletes_storage(),
+            registered: other.spec.snapshot_handle.is_some(),
+            ordered: other.spec.assignment.as_ref().is_some_and(|a| a.operation == SnapshotOperation::Delete),
+        }
+    };
+    Ok(all.iter().map(holder).collect())
+}

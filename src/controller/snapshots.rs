@@ -1,0 +1,200 @@
+//! One pass over one Snapshot: observe, plan, look or write, until nothing is left to do.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::allow::namespace_seen;
+use super::caches::BY_OWNER;
+use super::claims::held;
+use super::context::Context;
+use super::controller_instances::controllers;
+use super::instances::Instances;
+use super::key::VolumeKey;
+use super::known::Known;
+use super::looks::caller_now;
+use super::made_from::{holders_now, offers, restored_by, restored_by_now};
+use super::observe::{is_selected, plugin_seen};
+use crate::api::conditions::{self, Desired};
+use crate::api::snapshot::SnapshotAssignment;
+use crate::api::{FINALIZER, Plugin, PluginInstance, Snapshot, SnapshotState, Volume, VolumeHandle};
+use crate::k8s::{ApiError, Named, Next};
+use crate::plugin::{allow, older};
+use crate::snapshot::{Look, Looked, Seen, SnapshotStep, SnapshotWaiting, plan};
+use crate::volume::InstanceSeen;
+
+/// More steps than one Snapshot can need at a time; the pass goes on behind the keys that wait.
+const STEPS: usize = 16;
+
+/// Settles one Snapshot.
+pub(crate) async fn run(ctx: &Context, key: &VolumeKey) -> Next {
+    for _ in 0..STEPS {
+        if !ctx.leadership.is_leading() {
+            return Next::Done;
+        }
+        let Some(seen) = observe(ctx, key) else { return Next::Done };
+        match step(ctx, key, &seen).await {
+            Ok(true) => {}
+            Ok(false) => return Next::Done,
+            Err(ApiError::Conflict(request)) => {
+                tracing::info!(%request, "changed meanwhile; looking again");
+            }
+            Err(error) => {
+                tracing::warn!(snapshot = %key, %error, "pass failed");
+                return Next::Retry;
+            }
+        }
+    }
+    Next::Again
+}
+
+/// One Snapshot with all that its calls need.
+struct Observed {
+    snapshot: Arc<Snapshot>,
+    volume: Option<Arc<Volume>>,
+    lock: Option<Arc<VolumeHandle>>,
+    plugin_name: String,
+    plugin: Option<Arc<Plugin>>,
+    older: Option<String>,
+    driver: String,
+    instances: Arc<Instances>,
+    controlling: Vec<Arc<PluginInstance>>,
+    controllers: Vec<InstanceSeen>,
+    not_allowed: Option<allow::NotAllowed>,
+    made_from: Option<String>,
+}
+
+fn observe(known: &Known, key: &VolumeKey) -> Option<Observed> {
+    let snapshot = known.snapshots.get_in(key.named())?;
+    let named = snapshot.spec.volume_name.as_deref();
+    let volume = named.and_then(|name| known.volumes.get_in(Named { namespace: &key.namespace, name }));
+    let assignment = snapshot.spec.assignment.as_ref();
+    // Of the Volume that it was begun of: by now another one may have the name.
+    let of = assignment.and_then(|assignment| assignment.volume.as_ref()).map(|of| of.uid.clone());
+    let of = of.or_else(|| volume.as_ref()?.metadata.uid.clone());
+    let lock = of.and_then(|uid| known.handles.by_index(BY_OWNER, &uid).into_iter().next());
+    let plugin_name = snapshot.plugin_name().or_else(|| Some(&volume.as_ref()?.spec.plugin_name));
+    let plugin_name = plugin_name.unwrap_or_default().to_owned();
+    let plugin = known.plugins.get(&plugin_name);
+    // What was begun goes on with the driver that it was begun with.
+    let driver = assignment.map(|assignment| assignment.driver_name.clone());
+    let driver = driver.or_else(|| lock.as_ref().map(|lock| lock.spec.driver_name.clone()));
+    let driver = driver.or_else(|| plugin.as_ref().map(|plugin| plugin.driver_name().to_owned()));
+    let driver = driver.unwrap_or_default();
+    let instances = known.by_plugin.of(&known.instances, &plugin_name, &driver);
+    let controls =
+        |i: &&Arc<PluginInstance>| plugin.as_ref().is_none_or(|plugin| is_selected(known, plugin, i));
+    let controlling: Vec<_> = instances.serving().filter(controls).cloned().collect();
+    let of_lock = lock.as_ref().and_then(|lock| lock.spec.controller.as_ref());
+    let of_volume = volume.as_ref().and_then(|volume| volume.caller());
+    let named: Vec<_> = snapshot.caller().into_iter().chain(of_lock).chain(of_volume).collect();
+    let controllers = controllers(known, &instances, &controlling, &named, snapshot.caller().is_some());
+    let namespace = namespace_seen(known, &key.namespace);
+    Some(Observed {
+        made_from: restored_by(known, key, &snapshot),
+        not_allowed: allow::snapshot(plugin.as_deref(), &plugin_name, &namespace, &snapshot),
+        older: plugin.as_ref().and_then(|plugin| older(plugin, &known.plugins.all())),
+        snapshot,
+        volume,
+        lock,
+        plugin_name,
+        plugin,
+        driver,
+        instances,
+        controlling,
+        controllers,
+    })
+}
+
+impl Observed {
+    fn seen(&self) -> Seen<'_> {
+        let snapshot = &*self.snapshot;
+        Seen {
+            snapshot,
+            held: snapshot.metadata.finalizers.iter().flatten().any(|f| f == FINALIZER),
+            plugin_name: &self.plugin_name,
+            plugin: plugin_seen(
+                self.plugin.as_deref(),
+                self.older.as_deref(),
+                &self.instances,
+                &self.controlling,
+                &self.controllers,
+                true,
+            ),
+            driver: &self.driver,
+            takes: offers(self.controlling.iter(), "CREATE_DELETE_SNAPSHOT"),
+            not_allowed: self.not_allowed.clone(),
+            volume: self.volume.as_deref(),
+            lock: self.lock.as_deref(),
+            made_from: self.made_from.clone(),
+        }
+    }
+}
+
+/// Plans, looks live for as long as the plan asks for it, and writes what is due. Returns whether anything has changed: then it is
+/// observed again.
+async fn step(ctx: &Context, key: &VolumeKey, seen: &Observed) -> Result<bool, ApiError> {
+    let mut looked = Looked::default();
+    loop {
+        match plan(&seen.seen(), &looked) {
+            SnapshotStep::Look(look) => answer(ctx, seen, look, &mut looked).await?,
+            SnapshotStep::Idle => return Ok(false),
+            SnapshotStep::Wait(why) => {
+                wait(ctx, &seen.snapshot, &why).await?;
+                return Ok(false);
+            }
+            SnapshotStep::Assign(to) => {
+                assign(ctx, &seen.snapshot, &to).await?;
+                return Ok(true);
+            }
+            SnapshotStep::Restore(state) => {
+                restore(ctx, &seen.snapshot, state).await?;
+                return Ok(true);
+            }
+            SnapshotStep::Free => {
+                ctx.writer.free(&ctx.snapshots, &*seen.snapshot, FINALIZER).await?;
+                tracing::info!(snapshot = %key, "released");
+                return Ok(true);
+            }
+        }
+    }
+}
+
+async fn answer(ctx: &Context, seen: &Observed, look: Look, looked: &mut Looked) -> Result<(), ApiError> {
+    match look {
+        Look::Caller(controller) => {
+            let said = caller_now(ctx, &seen.instances, &controller).await?;
+            looked.callers.push((controller, said));
+        }
+        Look::MadeFrom => looked.made_from = Some(restored_by_now(ctx, &seen.snapshot, &seen.driver).await?),
+        Look::Holders(id) => {
+            looked.holders = Some(holders_now(ctx, &seen.snapshot.metadata, &seen.driver, &id).await?);
+        }
+    }
+    Ok(())
+}
+
+async fn assign(ctx: &Context, snapshot: &Snapshot, to: &SnapshotAssignment) -> Result<bool, ApiError> {
+    let mut assigned = held(snapshot);
+    assigned.spec.assignment = Some(to.clone());
+    ctx.writer.update(&ctx.snapshots, snapshot, &assigned).await
+}
+
+/// Writes into the status what the assignment says: the agent goes by it.
+async fn restore(ctx: &Context, snapshot: &Snapshot, state: SnapshotState) -> Result<bool, ApiError> {
+    tracing::error!(snapshot = snapshot.metadata.name, "its status was edited or lost; written again");
+    let mut status = snapshot.status.clone().unwrap_or_default();
+    (status.state, status.source_gone) = (state, false);
+    status.snapshot_handle = snapshot.handle().map(str::to_owned);
+    ctx.writer.update_status(&ctx.snapshots, snapshot, &status).await
+}
+
+/// Writes what the Snapshot waits for, if it does not say so already.
+async fn wait(ctx: &Context, snapshot: &Snapshot, why: &SnapshotWaiting) -> Result<bool, ApiError> {
+    let generation = snapshot.metadata.generation;
+    let mut status = snapshot.status.clone().unwrap_or_default();
+    let desired = Desired { reason: why.reason(), message: why.message() };
+    conditions::set(&mut status.conditions, &desired, generation, Timestamp::now());
+    status.observed_generation = generation;
+    ctx.writer.update_status(&ctx.snapshots, snapshot, &status).await
+}

@@ -1,0 +1,132 @@
+//! Why a Snapshot is not Ready, in words that name what is missing and what to do.
+
+use crate::api::conditions::Reason;
+use crate::plugin::allow::NotAllowed;
+
+/// Why a Snapshot waits. Every variant becomes a condition reason.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum SnapshotWaiting {
+    /// No Volume of the name that it gives.
+    NoVolume(String),
+    /// The Volume of that name is being deleted.
+    VolumeEnds(String),
+    /// The Volume is not Ready.
+    VolumeNotReady(String),
+    /// No such Plugin.
+    PluginNotFound(String),
+    /// The Plugin is being deleted.
+    PluginEnds(String),
+    /// An older Plugin has the driver.
+    DuplicateDriver {
+        /// Name of the Plugin.
+        plugin: String,
+        /// Name of the older one.
+        older: String,
+    },
+    /// Its namespace may not have what it asks for.
+    NotAllowed(NotAllowed),
+    /// The driver takes no snapshots.
+    CannotSnapshot(String),
+    /// No instance of the Plugin can make the call.
+    NoInstance(String),
+    /// Nobody makes the controller calls of the volume.
+    NoCaller(String),
+    /// The agent that is to make the next call is not heard.
+    AgentNotHeard {
+        /// Name of its node.
+        node: String,
+        /// Name of the Plugin.
+        plugin: String,
+    },
+    /// Something is made of what is to be deleted.
+    InUse(String),
+    /// Another Snapshot stands for what the driver has answered, or for what is to be deleted.
+    Shared(String),
+    /// It names what another Snapshot is about to have deleted.
+    HandleEnds(String),
+    /// It is to be deleted, and no instance of the driver is known that could.
+    CannotDelete(String),
+}
+
+impl SnapshotWaiting {
+    /// The condition's reason.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::NoVolume(_) => Reason::VolumeNotFound,
+            Self::VolumeEnds(_) => Reason::VolumeDeleted,
+            Self::VolumeNotReady(_) => Reason::VolumeNotReady,
+            Self::PluginNotFound(_) | Self::PluginEnds(_) => Reason::PluginNotFound,
+            Self::DuplicateDriver { .. } => Reason::DuplicateDriver,
+            Self::NotAllowed(_) => Reason::NotAllowed,
+            Self::CannotSnapshot(_) => Reason::CannotSnapshot,
+            Self::NoInstance(_) | Self::NoCaller(_) | Self::CannotDelete(_) => Reason::NoInstance,
+            Self::AgentNotHeard { .. } => Reason::AgentNotHeard,
+            Self::InUse(_) => Reason::InUse,
+            Self::Shared(_) | Self::HandleEnds(_) => Reason::SnapshotShared,
+        }
+    }
+
+    /// The condition's message.
+    #[must_use]
+    pub fn message(&self) -> String {
+        match self {
+            Self::NoVolume(volume) => format!(
+                "spec.volumeName: this namespace has no Volume {volume}; create it, or delete this Snapshot and create one with \
+                 the right name"
+            ),
+            Self::VolumeEnds(volume) => format!(
+                "Volume {volume} is being deleted, and nothing was begun before: no snapshot is taken of it; delete this \
+                 Snapshot"
+            ),
+            Self::VolumeNotReady(volume) => {
+                format!(
+                    "Volume {volume} is not Ready: its own condition says why; the snapshot is taken when it is"
+                )
+            }
+            Self::PluginNotFound(plugin) => format!("Plugin {plugin} does not exist: create it"),
+            Self::PluginEnds(plugin) => {
+                format!(
+                    "Plugin {plugin} is being deleted and begins nothing new: create it again when it is gone"
+                )
+            }
+            Self::DuplicateDriver { plugin, older } => format!(
+                "Plugin {plugin} has the same driver as the older Plugin {older}, which has it instead: delete one of the two"
+            ),
+            Self::NotAllowed(lack) if lack.field == "spec.snapshotHandle" => {
+                lack.message_or("take a snapshot of a Volume with spec.volumeName instead")
+            }
+            Self::NotAllowed(lack) => lack.message(),
+            Self::CannotSnapshot(plugin) => format!(
+                "the driver of Plugin {plugin} takes no snapshots (no CREATE_DELETE_SNAPSHOT); a copy of a Volume is made by a \
+                 Volume with spec.source.volumeName, where the driver has CLONE_VOLUME"
+            ),
+            Self::NoInstance(plugin) => format!(
+                "no instance of Plugin {plugin} serves the Controller service: see kubectl get plugininstances"
+            ),
+            Self::NoCaller(volume) => format!(
+                "no instance makes the controller calls of Volume {volume} yet, and who does takes its snapshots; one is chosen when \
+                 an instance of its Plugin serves the Controller service"
+            ),
+            Self::AgentNotHeard { node, plugin } => format!(
+                "the agent of node {node} is to make the next call and is not heard; another instance of Plugin {plugin} takes \
+                 over when no call of it can be running"
+            ),
+            Self::InUse(by) => {
+                format!("{by} is being made of it: it goes afterwards, or when that one does")
+            }
+            Self::Shared(by) => format!(
+                "{by} stands for the same snapshot of the driver, so nothing is made of it here, and it is not deleted under that \
+                 one: it is this Snapshot's when that one is gone; spec.deletionPolicy Retain leaves it to that one"
+            ),
+            Self::HandleEnds(by) => format!(
+                "spec.snapshotHandle: {by} stands for the same snapshot of the driver and is being deleted with it; delete this \
+                 Snapshot"
+            ),
+            Self::CannotDelete(plugin) => format!(
+                "no instance of Plugin {plugin} is known that could delete the snapshot; it is when one serves the Controller \
+                 service, and spec.deletionPolicy Retain gives it up"
+            ),
+        }
+    }
+}
