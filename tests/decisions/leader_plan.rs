@@ -8,7 +8,8 @@ use moor::api::{FINALIZER, Volume, VolumeState};
 use moor::attachment::loss::{Machine, NodeFacts, NodeNow};
 use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::{ForgottenSeen, Mount};
-use moor::leader::{CallerNow, LeaderStep, Look, Looked};
+use moor::leader::{LeaderStep, Look, Looked};
+use moor::volume::CallerNow;
 use moor::volume::persistent_volume::{CsiSource, Naming};
 use moor::volume::{InstanceSeen, VolumeWaiting};
 
@@ -106,7 +107,7 @@ fn an_order_to_delete_stands_for_the_instance_that_has_it() {
         handle: Some(lock(true, "node-1")),
         ..Observed::default()
     };
-    let mut looked = Looked { locks: Some(Vec::new()), ..Looked::default() };
+    let mut looked = Looked { locks: Some(Vec::new()), copied_by: Some(None), ..Looked::default() };
     let names = Look::PersistentVolumes(CsiSource { driver: DRIVER.into(), volume_handle: "vol-1".into() });
     let first = by(VolumeOperation::Create, [false, false]);
     assert_eq!(asks(&first, &looked), names);

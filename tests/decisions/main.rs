@@ -14,5 +14,6 @@ mod node_plan;
 mod observed;
 mod placement;
 mod properties;
+mod snapshot_model;
 mod volume_model;
 mod volume_plan;

@@ -11,7 +11,7 @@ use moor::attachment::loss::NodeFacts;
 use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::{ClaimSeen, Entitled, ForgottenSeen, NodeSeen, VolumeSeen};
 use moor::leader::{Looked, Plan, Scene, plan};
-use moor::volume::{Grows, InstanceSeen, PluginSeen, driver_of_calls};
+use moor::volume::{Grows, InstanceSeen, PluginSeen, SourceSeen, driver_of_calls};
 
 use super::fixtures::DRIVER;
 
@@ -30,6 +30,7 @@ pub struct Observed {
     pub grows: Option<Grows>,
     pub modifies: Option<bool>,
     pub handle: Option<HandleSeen>,
+    pub copied_by: Option<String>,
     pub claims: Vec<ClaimSeen>,
     pub attachments: Vec<AttachmentSeen>,
     pub nodes_of: BTreeMap<AttachmentUid, NodeFacts>,
@@ -59,6 +60,7 @@ impl Default for Observed {
             grows: None,
             modifies: None,
             handle: None,
+            copied_by: None,
             claims: Vec::new(),
             attachments: Vec::new(),
             nodes_of: BTreeMap::new(),
@@ -105,6 +107,8 @@ impl Observed {
                 driver_of_calls(volume, std::iter::once(self.driver).chain(self.driver_of_caller))
             }),
             handle: self.handle.as_ref(),
+            source: SourceSeen::Nothing,
+            copied_by: self.copied_by.as_deref(),
             claims: &self.claims,
             attachments: &self.attachments,
             nodes_of: &self.nodes_of,

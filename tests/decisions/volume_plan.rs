@@ -4,6 +4,7 @@ mod deletion;
 mod drivers;
 mod growth;
 mod modification;
+mod source;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use moor::api::attachment::ControllerRef;
@@ -50,6 +51,8 @@ struct Row {
     grows: Option<Grows>,
     modifies: Option<bool>,
     handle: Option<HandleSeen>,
+    source: source::Source,
+    copied_by: Option<String>,
     in_use_by: Option<String>,
     first_place: Option<Segments>,
     wanted_mode: Option<AccessMode>,
@@ -84,6 +87,8 @@ fn row(state: VolumeState, operation: Option<VolumeOperation>) -> Row {
         grows: None,
         modifies: None,
         handle: None,
+        source: source::Source::Nothing,
+        copied_by: None,
         in_use_by: None,
         first_place: None,
         wanted_mode: None,
@@ -138,6 +143,8 @@ impl Row {
             same_driver: self.same_driver,
             adopts: self.adopts,
             handle: self.handle.as_ref(),
+            source: self.source.seen(),
+            copied_by: self.copied_by.clone(),
             in_use_by: self.in_use_by.clone(),
             first_place: self.first_place.clone(),
             wanted_mode: self.wanted_mode,

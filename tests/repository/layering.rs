@@ -9,7 +9,7 @@ use std::fs;
 use crate::sources::{Source, home, sources, starts_with};
 
 /// Modules that only decide: no client, no gRPC, no runtime, no clock.
-const PURE: [&str; 7] = ["api", "claim", "attachment", "volume", "plugin", "provision", "leader"];
+const PURE: [&str; 8] = ["api", "claim", "attachment", "volume", "snapshot", "plugin", "provision", "leader"];
 
 /// What a pure module must not name.
 const IMPURE: [&str; 15] = [
@@ -31,7 +31,7 @@ const IMPURE: [&str; 15] = [
 ];
 
 /// (module, crate paths that it must not name). Only the binary and the command line name the roles.
-const ARROWS: [(&str, &[&str]); 20] = [
+const ARROWS: [(&str, &[&str]); 21] = [
     (
         "api",
         &["claim", "attachment", "volume", "plugin", "csi", "k8s", "controller", "agent", "cli", "metrics"],
@@ -39,6 +39,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
     ("claim", &["leader", "csi", "k8s", "controller", "agent", "cli", "metrics"]),
     ("attachment", &["leader", "csi", "k8s", "controller", "agent", "cli", "metrics"]),
     ("volume", &["leader", "csi", "k8s", "controller", "agent", "cli", "metrics"]),
+    ("snapshot", &["leader", "csi", "k8s", "controller", "agent", "cli", "metrics"]),
     ("plugin", &["leader", "csi", "k8s", "controller", "agent", "cli", "metrics"]),
     ("provision", &["leader", "csi", "k8s", "controller", "agent", "cli", "metrics"]),
     ("leader", &["csi", "k8s", "controller", "agent", "cli", "metrics"]),

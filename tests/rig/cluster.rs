@@ -14,7 +14,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Error, Resource, ResourceExt as _};
-use moor::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
+use moor::api::{Attachment, Plugin, PluginInstance, Snapshot, Volume, VolumeClaim, VolumeHandle};
 use serde::de::DeserializeOwned;
 use tokio::sync::{Mutex, watch};
 
@@ -159,6 +159,7 @@ impl Cluster {
         remove(&Api::<StorageClass>::all(admin.clone()), |_| Api::all(admin.clone())).await;
         remove(&Api::<VolumeAttributesClass>::all(admin.clone()), |_| Api::all(admin.clone())).await;
         remove(&Api::<Volume>::all(admin.clone()), |ns| Api::namespaced(admin.clone(), ns)).await;
+        remove(&Api::<Snapshot>::all(admin.clone()), |ns| Api::namespaced(admin.clone(), ns)).await;
         remove(&Api::<VolumeClaim>::all(admin.clone()), |ns| Api::namespaced(admin.clone(), ns)).await;
         remove(&Api::<Attachment>::all(admin.clone()), |_| Api::all(admin.clone())).await;
         remove(&Api::<VolumeHandle>::all(admin.clone()), |_| Api::all(admin.clone())).await;

@@ -110,6 +110,8 @@ pub struct Options {
     pub modify: bool,
     /// The driver copies volumes.
     pub clones: bool,
+    /// The driver takes snapshots.
+    pub snapshots: bool,
 }
 
 impl Default for Options {
@@ -132,6 +134,7 @@ impl Default for Options {
             expand: fake::backend::Expand::Never,
             modify: false,
             clones: false,
+            snapshots: false,
         }
     }
 }

@@ -21,8 +21,9 @@ use super::lag;
 use super::stall::Stalls;
 
 /// The kinds whose writes belong to a claim's path. Leases and reports about drivers have a time of their own.
-pub const ON_THE_PATH: [&str; 6] = [
+pub const ON_THE_PATH: [&str; 7] = [
     "volumes",
+    "snapshots",
     "volumeclaims",
     "volumehandles",
     "attachments",

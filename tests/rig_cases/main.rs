@@ -48,6 +48,7 @@ mod restored;
 mod rogue;
 mod rolled;
 mod sanity;
+mod snapshots;
 mod state_disk;
 mod stubborn;
 mod targets;
@@ -97,6 +98,7 @@ fn main() -> ExitCode {
         rogue::CASES,
         rolled::CASES,
         sanity::CASES,
+        snapshots::CASES,
         state_disk::CASES,
         stubborn::CASES,
         targets::CASES,

@@ -46,7 +46,8 @@ fn nothing_is_granted_or_deleted_before_reports_have_ended() {
         ..open()
     };
     for observed in [grants, deletes] {
-        let mut looked = Looked { locks: Some(Vec::new()), named_by: Some(None), ..Looked::default() };
+        let (locks, named_by, copied_by) = (Some(Vec::new()), Some(None), Some(None));
+        let mut looked = Looked { locks, named_by, copied_by, ..Looked::default() };
         assert_eq!(asks(&observed, &looked), Look::EndedReports);
         looked.reports_have_ended = Some(false);
         assert_eq!(step(&observed, &looked), LeaderStep::Rest);
@@ -248,6 +249,8 @@ fn a_volume_handle_is_taken_over_when_its_volume_is_gone_and_nothing_is_left() {
     assert!(matches!(waits(&of_another(true), &looked), VolumeWaiting::DuplicateHandle { .. }));
     looked.owner_exists = Some(false);
     assert_eq!(step(&of_another(false), &looked), LeaderStep::BeginClosing);
+    assert!(matches!(asks(&of_another(true), &looked), Look::Copies { .. }), "of the one that is gone");
+    looked.copied_by = Some(None);
     assert_eq!(step(&of_another(true), &looked), LeaderStep::TakeOver);
     looked.locks = Some(vec![AttachmentSeen { epoch: 2, ..attachment() }]);
     assert_eq!(step(&of_another(true), &looked), LeaderStep::Rest);
@@ -269,6 +272,13 @@ fn a_volume_handle_is_opened_removed_and_ordered_away_when_nothing_is_left() {
         looked.locks = Some(vec![attachment()]);
         assert_eq!(step(&observed, &looked), LeaderStep::Rest);
         looked.locks = Some(Vec::new());
+        let is_deleted = observed.volume.as_ref().is_some_and(|v| v.metadata.deletion_timestamp.is_some());
+        if is_deleted {
+            assert!(matches!(asks(&observed, &looked), Look::Copies { .. }), "a snapshot that no cache has");
+            looked.copied_by = Some(Some("Snapshot s".into()));
+            assert_eq!(waits(&observed, &looked), VolumeWaiting::Copied { by: "Snapshot s".into() });
+            looked.copied_by = Some(None);
+        }
         let done = step(&observed, &looked);
         assert!(
             matches!(

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use moor::api::{AttachmentState, ClaimState};
 use moor::attachment::loss::{self, Heard, Machine, NodeFacts, NodeNow, Verdict};
-use moor::leader::{CallerNow, LeaderStep, Look, Looked};
+use moor::leader::{LeaderStep, Look, Looked};
+use moor::volume::CallerNow;
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -53,6 +54,7 @@ struct Answers {
     claims: Vec<ClaimSeen>,
     locks: Vec<moor::attachment::AttachmentSeen>,
     exists: bool,
+    copied: bool,
     caller: CallerNow,
     entitled: Entitled,
 }
@@ -63,10 +65,11 @@ prop_compose! {
         claims in claims().boxed(),
         locks in attachments().boxed(),
         exists in any::<bool>(),
+        copied in any::<bool>(),
         caller in select(vec![CallerNow::MayCall, CallerNow::CutOff, CallerNow::Relieved]),
         entitled in select(vec![Entitled::Yes, Entitled::PodGone, Entitled::No("no".into())]),
     ) -> Answers {
-        Answers { node, claims, locks, exists, caller, entitled }
+        Answers { node, claims, locks, exists, copied, caller, entitled }
     }
 }
 
@@ -131,6 +134,14 @@ fn answer(answers: &Answers, look: Look, looked: &mut Looked) -> bool {
         }
         Look::Caller(controller) => looked.callers.insert(controller, answers.caller).is_none(),
         Look::Owner => looked.owner_exists.replace(answers.exists).is_none(),
+        Look::Copies { .. } => {
+            let by = answers.copied.then(|| "Snapshot s".to_owned());
+            looked.copied_by.replace(by).is_none()
+        }
+        Look::Holders { .. } => {
+            let by = answers.copied.then(|| "Snapshot s".to_owned());
+            looked.shared_with.replace(by).is_none()
+        }
         Look::PersistentVolumes(_) => looked.named_by.replace(None).is_none(),
         Look::EndedReports => looked.reports_have_ended.replace(answers.exists).is_none(),
         Look::Pod { claim } => looked.pods.insert(claim, answers.entitled.clone()).is_none(),
@@ -220,9 +231,15 @@ proptest! {
                 let moves = now.operation == to.operation && now.controller != to.controller;
                 prop_assert!(!moves || dead(&caller("node-1")));
                 let orders = to.operation == VolumeOperation::Delete && now.operation != to.operation;
-                prop_assert!(!orders || looked.locks.as_ref().is_some_and(Vec::is_empty));
+                let is_free = looked.locks.as_ref().is_some_and(Vec::is_empty) && looked.copied_by == Some(None);
+                prop_assert!(!orders || is_free);
             }
-            LeaderStep::RemoveHandle => prop_assert!(looked.locks.as_ref().is_some_and(Vec::is_empty)),
+            LeaderStep::RemoveHandle => {
+                prop_assert!(looked.locks.as_ref().is_some_and(Vec::is_empty));
+                let now = observed.volume.as_ref().and_then(|volume| volume.spec.assignment.as_ref());
+                let was_looked_for = now.is_some_and(|now| now.operation == VolumeOperation::Delete);
+                prop_assert!(was_looked_for || looked.copied_by == Some(None));
+            }
             LeaderStep::FinishClosing { .. } | LeaderStep::TakeOver => {
                 let epoch = handle.unwrap().epoch;
                 prop_assert!(looked.locks.as_ref().unwrap().iter().all(|a| a.epoch >= epoch));

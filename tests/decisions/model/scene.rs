@@ -6,7 +6,8 @@ use moor::api::plugin::Balancing;
 use moor::attachment::closing::Unused;
 use moor::attachment::loss::{Heard, Machine, NodeFacts, NodeNow};
 use moor::claim::{ClaimSeen, Entitled, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
-use moor::leader::{CallerNow, Look, Looked};
+use moor::leader::{Look, Looked};
+use moor::volume::CallerNow;
 use moor::volume::{InstanceSeen, elect};
 
 use super::super::fixtures;
@@ -101,7 +102,10 @@ pub fn answer(config: &Config, state: &State, seen: &LeaderView, look: Look, loo
         Look::Owner => {
             looked.owner_exists = Some(state.volumes[usize::from(seen.handle.owner)].is_some());
         }
+        // Nothing is copied here.
+        Look::Copies { .. } => looked.copied_by = Some(None),
         // No stock stack is here.
+        Look::Holders { .. } => looked.shared_with = Some(None),
         Look::PersistentVolumes(_) => looked.named_by = Some(None),
         Look::EndedReports => looked.reports_have_ended = Some(true),
         Look::Pod { claim } => {

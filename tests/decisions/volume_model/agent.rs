@@ -9,7 +9,8 @@ use super::state::{Answer, Call, Config, Harm, State, Vol, lock, node, object};
 pub fn act(config: &Config, state: &mut State, agent: u8, v: u8) {
     let Some(cached) = state.cached(agent, v) else { return };
     match calls::plan(&object(v, &cached), node(agent)) {
-        AgentStep::Idle => {}
+        // Nothing is made of anything here.
+        AgentStep::Idle | AgentStep::NeverBegun => {}
         AgentStep::GiveUp(call) => {
             let lock = state.handle.map(lock);
             if !calls::may_give_up(call, &object(v, &cached), lock.as_ref()) {
@@ -50,8 +51,13 @@ fn look(state: &mut State, agent: u8, v: u8, call: VolumeCall, cached: Vol) {
             let live = found.expect("a lock of its own is a living Volume's");
             write(state, agent, v, live, Vol { rejected: false, may_delete: false, ..live });
         }
-        Standing::Gone | Standing::Changed | Standing::NotClosed | Standing::NotHolder | Standing::Locked => {
-        }
+        // What a volume is made of is in `snapshot_model`.
+        Standing::Gone
+        | Standing::Changed
+        | Standing::NotClosed
+        | Standing::NotHolder
+        | Standing::Locked
+        | Standing::SourceEnds => {}
     }
 }
 

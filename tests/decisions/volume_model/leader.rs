@@ -1,7 +1,8 @@
 //! The leader: one step at a time, as [`moor::leader::plan`] says, on its view of Volumes and with its live looks.
 
 use moor::api::volume::VolumeAssignment;
-use moor::leader::{CallerNow, LeaderStep, Look, Looked};
+use moor::leader::{LeaderStep, Look, Looked};
+use moor::volume::CallerNow;
 use moor::volume::Grows;
 
 use super::super::observed::Observed;
@@ -44,7 +45,10 @@ fn answer(state: &State, look: Look, looked: &mut Looked) {
             let owner = state.handle.map(|h| usize::from(h.owner));
             looked.owner_exists = Some(owner.is_some_and(|owner| state.volumes[owner].is_some()));
         }
+        // Nothing is made of it here: `snapshot_model` has that.
+        Look::Copies { .. } => looked.copied_by = Some(None),
         // The storage has one owner here: no PersistentVolume names it.
+        Look::Holders { .. } => looked.shared_with = Some(None),
         Look::PersistentVolumes(_) => looked.named_by = Some(None),
         Look::Handle { name } => {
             let owner = state.handle.map(|h| uid(h.owner).to_owned());

@@ -98,7 +98,7 @@ fn a_volume_says_whose_agent_is_not_heard() {
         let mut given_up = row(Pending, Some(Create)).deleted();
         given_up.volume.spec.deletion_policy = Some(DeletionPolicy::Retain);
         given_up.volume.status.as_mut().unwrap().rejected = Some(Rejected::default());
-        [
+        vec![
             row(Pending, Some(Create)),
             row(Pending, Some(Validate)).registered(),
             row(Pending, Some(Create)).deleted(),
@@ -191,7 +191,12 @@ fn a_driver_that_never_attaches_needs_no_closing() {
         row.attaches = false;
         row
     };
-    assert_eq!(ready(false).plan(), VolumeStep::Idle);
+    let to = VolumeAssignment { operation: Validate, controller: Some(c1()), ..VolumeAssignment::default() };
+    assert_eq!(
+        ready(false).plan(),
+        VolumeStep::Assign(to),
+        "who deletes it one day, and takes its snapshots"
+    );
     let mut silent = ready(true);
     silent.controllers = vec![instance(&c1(), false, false)];
     assert_eq!(silent.plan(), open_in(AccessMode::SingleNodeWriter));
@@ -218,6 +223,9 @@ fn a_volume_that_was_adopted_without_a_caller_gets_one_when_its_driver_has_the_c
     let mut named = ready();
     named.volume.spec.assignment.as_mut().unwrap().controller = Some(c2());
     assert_eq!(named.plan(), VolumeStep::Idle, "it has one already");
+    named.controllers.push(instance(&c2(), false, true));
+    let to = VolumeAssignment { operation: Adopt, controller: Some(c1()), ..VolumeAssignment::default() };
+    assert_eq!(named.plan(), VolumeStep::Assign(to), "that one is gone");
     let mut attaches = ready();
     attaches.attaches = true;
     assert_eq!(attaches.plan(), VolumeStep::BeginClosing, "first nobody uses it without being attached");

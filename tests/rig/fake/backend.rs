@@ -8,6 +8,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use tonic::Status;
 
 use super::super::{Can, Options};
+use super::snapshots::Kept;
 
 /// How a driver's volumes grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +100,16 @@ pub struct Backend {
     pub full: BTreeSet<String>,
     /// By key.
     pub volumes: BTreeMap<String, Stored>,
+    /// It takes snapshots, and lists them.
+    pub(super) keeps: bool,
+    /// By key.
+    pub snapshots: BTreeMap<String, Kept>,
+    /// Keys of snapshots that are not ready to use.
+    pub unready: BTreeSet<String>,
+    /// Keys of snapshots that cannot be deleted.
+    pub pinned: BTreeSet<String>,
+    /// Ids of volumes that snapshots are said to be of, by the key of the snapshot, where that is not as usual.
+    pub answers_of: BTreeMap<String, String>,
     /// What callers did that CSI forbids: key and words.
     pub violations: Vec<(String, String)>,
     /// Nodes that are down for good: to detach what they have staged is right (rule R4).
@@ -144,6 +155,11 @@ impl Backend {
             modify: options.modify,
             full: BTreeSet::new(),
             volumes: BTreeMap::new(),
+            keeps: options.snapshots,
+            snapshots: BTreeMap::new(),
+            unready: BTreeSet::new(),
+            pinned: BTreeSet::new(),
+            answers_of: BTreeMap::new(),
             violations: Vec::new(),
             lost: BTreeSet::new(),
             answers: BTreeMap::new(),
@@ -254,6 +270,9 @@ impl Backend {
         let Some(volume) = self.volumes.get(key) else { return Ok(()) };
         if !volume.attached.is_empty() || !volume.staged.is_empty() || !volume.published.is_empty() {
             return Err(self.forbidden(key, format!("DeleteVolume of {key} while it is in use")));
+        }
+        if let Some(snapshot) = self.being_taken(key) {
+            return Err(self.forbidden(key, format!("DeleteVolume of {key} while {snapshot} is taken of it")));
         }
         self.volumes.remove(key);
         fs::remove_dir_all(self.content(key)).map_err(|error| Status::internal(error.to_string()))

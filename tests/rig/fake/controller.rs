@@ -3,21 +3,19 @@
 use moor::csi::Rpc;
 use moor::csi::proto::csi::v1 as wire;
 use moor::csi::proto::csi::v1::controller_server::Controller;
+use moor::csi::proto::csi::v1::volume_content_source::Type;
 use prost::Message as _;
 use tonic::{Request, Response, Status};
 
 use super::backend::{Stored, check};
 use super::identity::controller_capabilities;
-use super::{About, Place, ZONE, key_of, room};
+use super::{About, Place, ZONE, key_of, room, snapshots};
 
 type Answer<A> = Result<Response<A>, Status>;
 
-/// The volume that is to be copied.
-fn source_of(request: &wire::CreateVolumeRequest) -> Option<&str> {
-    match request.volume_content_source.as_ref()?.r#type.as_ref()? {
-        wire::volume_content_source::Type::Volume(source) => Some(&source.volume_id),
-        wire::volume_content_source::Type::Snapshot(_) => None,
-    }
+/// What the volume is to be made from.
+fn source_of(request: &wire::CreateVolumeRequest) -> Option<&Type> {
+    request.volume_content_source.as_ref()?.r#type.as_ref()
 }
 
 #[tonic::async_trait]
@@ -45,8 +43,10 @@ impl Controller for Place {
                 return Err(Status::resource_exhausted("this zone is full"));
             }
             check(&request.mutable_parameters)?;
-            if let Some(source) = source_of(&request) {
-                backend.known(&key_of(source))?;
+            match source_of(&request) {
+                Some(Type::Volume(of)) => drop(backend.known(&key_of(&of.volume_id))?),
+                Some(Type::Snapshot(of)) => backend.restore(&snapshots::key_of(&of.snapshot_id))?,
+                None => {}
             }
             backend.create(&key, arguments)?;
             backend.known(&key)?.modified.clone_from(&request.mutable_parameters);
@@ -100,6 +100,52 @@ impl Controller for Place {
         self.answer(about, |backend, _, _| {
             backend.delete(&key)?;
             Ok(wire::DeleteVolumeResponse {})
+        })
+        .await
+    }
+
+    async fn create_snapshot(
+        &self,
+        request: Request<wire::CreateSnapshotRequest>,
+    ) -> Answer<wire::CreateSnapshotResponse> {
+        let request = request.into_inner();
+        let of = key_of(&request.source_volume_id);
+        let key = request.parameters.get("key").unwrap_or(&request.name).clone();
+        let about = About { rpc: Rpc::CreateSnapshot, key: of.clone(), arguments: request.encode_to_vec() };
+        self.answer(about, |backend, _, arguments| {
+            let snapshot = Some(backend.take(&key, &of, arguments)?);
+            Ok(wire::CreateSnapshotResponse { snapshot })
+        })
+        .await
+    }
+
+    async fn delete_snapshot(
+        &self,
+        request: Request<wire::DeleteSnapshotRequest>,
+    ) -> Answer<wire::DeleteSnapshotResponse> {
+        let request = request.into_inner();
+        let key = snapshots::key_of(&request.snapshot_id);
+        let about = About { rpc: Rpc::DeleteSnapshot, key: key.clone(), arguments: request.encode_to_vec() };
+        self.answer(about, |backend, _, _| {
+            backend.drop_snapshot(&key)?;
+            Ok(wire::DeleteSnapshotResponse {})
+        })
+        .await
+    }
+
+    async fn list_snapshots(
+        &self,
+        request: Request<wire::ListSnapshotsRequest>,
+    ) -> Answer<wire::ListSnapshotsResponse> {
+        use wire::list_snapshots_response::Entry;
+        let request = request.into_inner();
+        let key = snapshots::key_of(&request.snapshot_id);
+        let about = About { rpc: Rpc::ListSnapshots, key: key.clone(), arguments: request.encode_to_vec() };
+        self.answer(about, |backend, _, _| {
+            let is_wanted = |known: &&String| key.is_empty() || **known == key;
+            let entries = backend.snapshots.keys().filter(is_wanted);
+            let entries = entries.map(|known| Entry { snapshot: Some(backend.told(known)) }).collect();
+            Ok(wire::ListSnapshotsResponse { entries, ..Default::default() })
         })
         .await
     }

@@ -58,6 +58,9 @@ pub(super) fn controller_capabilities(
     if backend.capacity && !backend.incapable.contains(node) {
         offered.push(rpc::Type::GetCapacity);
     }
+    if backend.keeps {
+        offered.extend([rpc::Type::CreateDeleteSnapshot, rpc::Type::ListSnapshots]);
+    }
     if backend.clones {
         offered.push(rpc::Type::CloneVolume);
     }

@@ -9,6 +9,7 @@ mod controller;
 mod identity;
 mod mounts;
 mod node;
+pub mod snapshots;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,0 +1,115 @@
+//! The objects that the decisions look at.
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use moor::api::attachment::ControllerRef;
+use moor::api::names::{DriverOn, instance_name};
+use moor::api::snapshot::{SnapshotAssignment, SnapshotOperation, SnapshotVolume};
+use moor::api::volume::{AssignedSource, VolumeAssignment, VolumeOperation, VolumeSource};
+use moor::api::{FINALIZER, Snapshot, SnapshotState, Volume, VolumeHandle};
+
+use super::state::{Config, Copied, Kept, Objects, Order, Origin};
+use crate::fixtures::DRIVER;
+
+pub const NODE: &str = "node-1";
+const ID: &str = "vol-1";
+const SNAPSHOT_ID: &str = "snap-1";
+
+pub fn controller() -> ControllerRef {
+    let instance = instance_name(DriverOn { driver: DRIVER, node: NODE });
+    ControllerRef { instance, agent: NODE.into(), tenure: 0 }
+}
+
+fn meta(name: &str, held: bool, deleted: bool) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name.into()),
+        namespace: Some("default".into()),
+        uid: Some(format!("{name}-uid")),
+        finalizers: held.then(|| vec![FINALIZER.into()]),
+        deletion_timestamp: deleted.then_some(Time(jiff::Timestamp::UNIX_EPOCH)),
+        ..ObjectMeta::default()
+    }
+}
+
+pub fn origin(config: &Config, origin: &Origin) -> Volume {
+    let mut volume = Volume { metadata: meta("origin", true, origin.deleted), ..Volume::default() };
+    let operation = if origin.ordered { VolumeOperation::Delete } else { VolumeOperation::Create };
+    volume.spec.plugin_name = "plugin".into();
+    volume.spec.capacity = Some(Quantity("1Mi".into()));
+    volume.spec.deletion_policy = Some(config.volume);
+    volume.spec.assignment =
+        Some(VolumeAssignment { operation, controller: Some(controller()), ..VolumeAssignment::default() });
+    let status = volume.status.get_or_insert_default();
+    (status.state, status.volume_handle) = (origin.state, Some(ID.into()));
+    volume
+}
+
+pub fn lock(closing: bool) -> VolumeHandle {
+    let mut lock = VolumeHandle::default();
+    lock.metadata.name = Some("handle".into());
+    (lock.spec.driver_name, lock.spec.volume_handle) = (DRIVER.into(), ID.into());
+    lock.spec.volume.uid = "origin-uid".into();
+    (lock.spec.closing, lock.spec.controller) = (closing, Some(controller()));
+    lock
+}
+
+pub fn kept(config: &Config, kept: &Kept) -> Snapshot {
+    let mut snapshot = Snapshot { metadata: meta("kept", kept.held, kept.deleted), ..Snapshot::default() };
+    snapshot.spec.volume_name = Some("origin".into());
+    snapshot.spec.deletion_policy = Some(config.snapshot);
+    let operation = match kept.order {
+        Order::None => None,
+        Order::Make => Some(SnapshotOperation::Create),
+        Order::Delete => Some(SnapshotOperation::Delete),
+    };
+    snapshot.spec.assignment = operation.map(|operation| SnapshotAssignment {
+        operation,
+        controller: controller(),
+        plugin_name: "plugin".into(),
+        driver_name: DRIVER.into(),
+        volume: Some(SnapshotVolume {
+            uid: "origin-uid".into(),
+            volume_handle: ID.into(),
+            handle_name: "handle".into(),
+        }),
+        snapshot_handle: kept.confirmed.then(|| SNAPSHOT_ID.into()),
+        secret_name: None,
+        accessible_topology: Vec::new(),
+    });
+    let status = snapshot.status.get_or_insert_default();
+    (status.state, status.may_exist, status.source_gone) = (kept.state, kept.may_exist, kept.source_gone);
+    status.snapshot_handle = (kept.state != SnapshotState::Pending).then(|| SNAPSHOT_ID.into());
+    snapshot
+}
+
+pub fn copied(copied: &Copied) -> Volume {
+    let mut volume = Volume { metadata: meta("copied", copied.held, copied.deleted), ..Volume::default() };
+    volume.spec.plugin_name = "plugin".into();
+    volume.spec.capacity = Some(Quantity("1Mi".into()));
+    volume.spec.source = Some(VolumeSource { snapshot_name: Some("kept".into()), volume_name: None });
+    volume.spec.assignment = (copied.order != Order::None).then(|| VolumeAssignment {
+        controller: Some(controller()),
+        source: Some(AssignedSource {
+            uid: "kept-uid".into(),
+            volume_handle: None,
+            snapshot_handle: Some(SNAPSHOT_ID.into()),
+        }),
+        ..VolumeAssignment::default()
+    });
+    let status = volume.status.get_or_insert_default();
+    (status.state, status.may_exist, status.source_gone) =
+        (copied.state, copied.may_exist, copied.source_gone);
+    volume
+}
+
+/// Whether something is being made of the first Volume, as these objects say.
+pub fn copied_by(config: &Config, seen: &Objects) -> Option<String> {
+    let snapshot = seen.kept.map(|it| kept(config, &it))?;
+    moor::snapshot::is_taken_of(&snapshot, "origin-uid").then(|| "Snapshot kept".into())
+}
+
+/// Whether a Volume is being made of the Snapshot, as these objects say.
+pub fn made_from(seen: &Objects) -> Option<String> {
+    let volume = seen.copied.map(|it| copied(&it))?;
+    moor::snapshot::is_being_made(&volume).then(|| "Volume copied".into())
+}
