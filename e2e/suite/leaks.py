@@ -17,7 +17,7 @@ from .objects import collection
 OURS = Path("plugins/kubernetes.io/csi/moor.dev")
 # Where kubelet wants volumes staged and published, of any CSI driver.
 _CSI, _OF_PODS = Path("plugins/kubernetes.io/csi"), "kubernetes.io~csi"
-_KINDS = ("VolumeClaim", "Volume", "Attachment", "VolumeHandle")
+_KINDS = ("VolumeClaim", "Snapshot", "Volume", "Attachment", "VolumeHandle")
 
 
 def leftovers(cluster: Cluster) -> set[str]:

@@ -15,10 +15,11 @@ _PLURALS = {
     "PluginInstance": "plugininstances",
     "Volume": "volumes",
     "VolumeClaim": "volumeclaims",
+    "Snapshot": "snapshots",
     "VolumeHandle": "volumehandles",
     "Attachment": "attachments",
 }
-_NAMESPACED = {"Volume", "VolumeClaim"}
+_NAMESPACED = {"Volume", "VolumeClaim", "Snapshot"}
 
 
 def collection(kind: str, namespace: str = "") -> str:
@@ -49,6 +50,10 @@ def volume(namespace: str, name: str, **spec: object) -> Object:
     """A Volume of the loop driver, to be created. A field that is None is left out."""
     fields = {"pluginName": PLUGIN, "capacity": "64Mi", **spec}
     return _object("Volume", namespace, name, fields)
+
+
+def snapshot(namespace: str, name: str, **spec: object) -> Object:
+    return _object("Snapshot", namespace, name, spec)
 
 
 def claim(namespace: str, name: str, **spec: object) -> Object:

@@ -14,7 +14,7 @@ CALLS = 60
 def describe(world: World) -> str:
     """The objects concerned, the calls so far, and the last words of everyone involved."""
     parts = [
-        ("claims and volumes", _kubectl(world.cluster, "describe", "-n", world.namespace, "volumeclaims,volumes")),
+        ("claims, volumes and snapshots", _kubectl(world.cluster, "describe", "-n", world.namespace, "volumeclaims,volumes,snapshots")),
         ("attachments", _kubectl(world.cluster, "describe", "attachments")),
         ("everything of moor", _kubectl(world.cluster, "get", _KINDS, "--all-namespaces", "-o", "wide")),
         ("pods", _kubectl(world.cluster, "get", "pods", "--all-namespaces", "-o", "wide")),
@@ -27,7 +27,7 @@ def describe(world: World) -> str:
     return "\n".join(f"--- {title}\n{indent(text.rstrip() or '(nothing)')}" for title, text in parts)
 
 
-_KINDS = "plugins,plugininstances,volumes,volumeclaims,volumehandles,attachments"
+_KINDS = "plugins,plugininstances,volumes,snapshots,volumeclaims,volumehandles,attachments"
 
 
 def indent(text: str, by: str = "    ") -> str:

@@ -98,9 +98,10 @@ def _look_behind(world: World, scenario: Scenario, before: set[str]) -> list[str
 
 
 def _remove_objects(world: World) -> None:
-    """Claims first: a Volume goes only when nobody uses it. Those of Pods go with their Pods."""
+    """Claims first: a Volume goes only when nobody uses it. Those of Pods go with their Pods. A Snapshot waits for the Volumes
+    that are made of it, and a Volume for the Snapshots that are taken of it."""
     Workloads(world).remove_all()
-    for kind in ("VolumeClaim", "Volume"):
+    for kind in ("VolumeClaim", "Snapshot", "Volume"):
         world.remove(kind, *(str(item["metadata"]["name"]) for item in world.every(kind)), timeout=45)
 
 

@@ -63,6 +63,9 @@ class World:
     def volume(self, name: str = "data", **spec: object) -> Object:
         return self.create(objects.volume(self.namespace, name, **spec))
 
+    def snapshot(self, name: str, **spec: object) -> Object:
+        return self.create(objects.snapshot(self.namespace, name, **spec))
+
     def claim(self, name: str, node: Node | None = None, **spec: object) -> Object:
         where = None if node is None else node.name
         return self.create(objects.claim(self.namespace, name, nodeName=where, **spec))
