@@ -16,6 +16,7 @@ pub mod instance;
 pub mod kubernetes;
 pub mod lock;
 pub mod names;
+pub mod ordinal;
 pub mod plugin;
 mod plugin_reasons;
 pub mod provision;

@@ -100,6 +100,16 @@ pub fn capacity_name(driver: &str, class_uid: &str, segments: &BTreeMap<String, 
     format!("{CAPACITIES}{}", name_of("storage-capacity", &parts))
 }
 
+/// Whether an object may have this name: what the schema lets through for one.
+#[must_use]
+pub fn is_object_name(name: &str) -> bool {
+    let is_end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_part = |part: &str| {
+        part.starts_with(is_end) && part.ends_with(is_end) && part.chars().all(|c| is_end(c) || c == '-')
+    };
+    name.len() <= LONGEST && name.split('.').all(is_part)
+}
+
 /// The names of nodes are ASCII.
 fn beginning(name: &str, most: usize) -> String {
     name.chars().take(most).collect()
@@ -127,6 +137,20 @@ mod tests {
         assert_eq!(agent_lease_name("node-1"), "moor-agent-node-1");
         assert_eq!(agent_of_lease("moor-agent-node-1"), Some("node-1"));
         assert_eq!(agent_of_lease("moor-controller"), None);
+    }
+
+    #[test]
+    fn an_object_is_named_as_the_api_server_takes_it() {
+        let longest = "n".repeat(253);
+        for name in ["a", "0", "data-0", "a.b-c.0", "a--b", longest.as_str()] {
+            assert!(is_object_name(name), "{name}");
+        }
+        let longer = "n".repeat(254);
+        for name in
+            ["", "-", "-a", "a-", "a..b", ".a", "a.", "a.-b", "A", "a_b", "a/b", "é", "a b", longer.as_str()]
+        {
+            assert!(!is_object_name(name), "{name}");
+        }
     }
 
     /// A Node's name may be as long as any name.

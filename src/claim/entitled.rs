@@ -11,6 +11,7 @@ use crate::api::attributes::differing;
 use crate::api::claim::{PodUse, PodVolume};
 use crate::api::conditions::first_few;
 use crate::api::names::{INLINE, INLINE_VOLUME};
+use crate::api::ordinal::{NamingPod, NoVolumeMeant, POD_INDEX, volume_meant};
 
 /// So many keys of attributes are named.
 const NAMED: usize = 8;
@@ -28,8 +29,8 @@ pub struct PodSeen {
     pub claims: Vec<String>,
     /// Names of those that were made for it, because it has a generic ephemeral volume.
     pub ephemeral: Vec<String>,
-    /// Names of the Volumes that it names itself, by the name of its own volume.
-    pub inline: BTreeMap<String, String>,
+    /// Names of the Volumes that it names itself, by the name of its own volume, or why it names none there.
+    pub inline: BTreeMap<String, Result<String, NoVolumeMeant>>,
 }
 
 /// A PersistentVolume as far as it matters here.
@@ -80,9 +81,12 @@ impl PodSeen {
         // The name that kube-controller-manager gives the claim of a generic ephemeral volume.
         let of_ephemeral = |v: &VolumeOfPod| v.ephemeral.as_ref().map(|_| format!("{name}-{}", v.name));
         let ephemeral: Vec<String> = volumes().filter_map(of_ephemeral).collect();
+        let index = pod.metadata.labels.as_ref().and_then(|labels| labels.get(POD_INDEX));
+        let naming = NamingPod { name, index: index.map(String::as_str) };
         let inline = |v: &VolumeOfPod| {
             let csi = v.csi.as_ref().filter(|csi| csi.driver == INLINE)?;
-            Some((v.name.clone(), csi.volume_attributes.as_ref()?.get(INLINE_VOLUME)?.clone()))
+            let said = csi.volume_attributes.as_ref()?.get(INLINE_VOLUME)?;
+            Some((v.name.clone(), volume_meant(said, naming)))
         };
         let named = volumes().filter_map(|v| Some(v.persistent_volume_claim.as_ref()?.claim_name.clone()));
         Self {
@@ -238,11 +242,19 @@ fn otherwise(asked: Asked<'_>, found: &Found) -> Option<String> {
 /// A Pod names a Volume itself: one of its own namespace, as everything is that a Pod can name.
 fn judge_inline(asked: Asked<'_>, volume: &str, pod: &PodSeen) -> Result<(), String> {
     let Asked { namespace, volume: named, .. } = asked;
-    if namespace != asked.pod.namespace || pod.inline.get(volume).map(String::as_str) != Some(named) {
-        return Err(format!(
-            "does not name Volume {namespace}/{named} in its volume {volume} (spec.volumes[].csi, driver {INLINE}), or is in \
-             another namespace"
-        ));
+    match pod.inline.get(volume).filter(|_| namespace == asked.pod.namespace) {
+        Some(Ok(meant)) if meant == named => {}
+        Some(Err(why)) => {
+            return Err(format!(
+                "names no Volume: spec.volumes[{volume}].csi.volumeAttributes.{INLINE_VOLUME} {why}"
+            ));
+        }
+        Some(Ok(_)) | None => {
+            return Err(format!(
+                "does not name Volume {namespace}/{named} in its volume {volume} (spec.volumes[].csi, driver {INLINE}), or is in \
+                 another namespace"
+            ));
+        }
     }
     if asked.is_for_persistent {
         return Err(format!(

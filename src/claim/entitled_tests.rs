@@ -213,7 +213,7 @@ fn objects_are_read_as_kubernetes_writes_them() {
 fn judged_inline(namespace: &str, volume: &str, is_for_persistent: bool) -> Entitled {
     let pod = PodUse { persistent_volume: None, inline_volume: Some("scratch".into()), ..wanted() };
     let mut found = Found { pod: found().pod, ..Found::default() };
-    found.pod.as_mut().unwrap().inline = BTreeMap::from([("scratch".into(), "data".into())]);
+    found.pod.as_mut().unwrap().inline = BTreeMap::from([("scratch".into(), Ok("data".into()))]);
     judge(Asked { namespace, volume, is_for_persistent, handle_name: None, ..asked(&pod) }, &found)
 }
 
@@ -244,7 +244,43 @@ fn a_pod_names_a_volume_by_moors_driver_alone() {
     ]);
     let pod = serde_json::json!({ "metadata": {}, "spec": { "containers": [], "volumes": volumes } });
     let seen = PodSeen::of(&serde_json::from_value(pod).unwrap());
-    assert_eq!(seen.inline, BTreeMap::from([("a".to_owned(), "data".to_owned())]));
+    assert_eq!(seen.inline, BTreeMap::from([("a".to_owned(), Ok("data".to_owned()))]));
+}
+
+/// As the agent means it who makes the claim; and the Pod's label is looked at, which kubelet does not tell.
+#[test]
+fn the_volume_of_an_ordinal_is_that_of_the_pods_name() {
+    let judged = |name: &str, labels: serde_json::Value, volume| {
+        let csi =
+            serde_json::json!({ "driver": "moor.dev", "volumeAttributes": { "volume": "data[ordinal]" } });
+        let pod = serde_json::json!({
+            "metadata": { "name": name, "uid": "pod-uid", "labels": labels },
+            "spec": { "nodeName": "node-1", "containers": [], "volumes": [{ "name": "own", "csi": csi }] },
+        });
+        let found =
+            Found { pod: Some(PodSeen::of(&serde_json::from_value(pod).unwrap())), ..Found::default() };
+        let wanted = PodUse {
+            name: name.to_owned(),
+            persistent_volume: None,
+            inline_volume: Some("own".into()),
+            ..wanted()
+        };
+        judge(Asked { namespace: "ns", volume, handle_name: None, ..asked(&wanted) }, &found)
+    };
+    let index = |index: &str| serde_json::json!({ POD_INDEX: index });
+    let none = serde_json::Value::Null;
+    assert_eq!(judged("web-2", none.clone(), "data-2"), Entitled::Yes);
+    assert_eq!(judged("web-2", index("2"), "data-2"), Entitled::Yes);
+    for (name, labels, volume, part) in [
+        ("web-2", none.clone(), "data-1", "does not name Volume ns/data-1"),
+        ("web-2", none.clone(), "data", "does not name Volume ns/data "),
+        ("web-2", index("1"), "data-2", "the label apps.kubernetes.io/pod-index of Pod web-2 is \"1\""),
+        ("web-2", index("1"), "data-1", "the label apps.kubernetes.io/pod-index of Pod web-2 is \"1\""),
+        ("lone", index("1"), "data-1", "spec.volumes[own].csi.volumeAttributes.volume is \"data[ordinal]\""),
+    ] {
+        let Entitled::No(why) = judged(name, labels, volume) else { panic!("{name} has {volume}") };
+        assert!(why.contains(part) && why.starts_with(&format!("Pod ns/{name} ")), "{why}");
+    }
 }
 
 /// Else the driver would mount for one PersistentVolume what the other one says.

@@ -1,5 +1,7 @@
 //! Volumes that Pods name themselves: `spec.volumes[].csi` with the driver moor.dev.
 
+mod ordinal;
+
 use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +35,8 @@ pub const CASES: &[Case] = cases![
     what_a_pod_may_not_have_is_refused_before_any_call,
     whoever_has_an_agents_token_gets_nothing_by_it,
     it_is_served_while_any_driver_is,
+    ordinal::each_pod_of_a_set_has_the_volume_of_its_ordinal,
+    ordinal::a_pod_has_no_volume_of_another_ordinal,
 ];
 
 /// As the chart makes it.

@@ -112,11 +112,13 @@ def examples(world: World) -> None:
     _apply(world, work, *_OF_PODS)
     _wait(world, "pod/first", "pod/scratch", "pod/raw", "pod/exported", "pod/inline", until="condition=Ready")
     _wait(world, "deployment/web", until="condition=Available")
-    _wait(world, "statefulset/ledger", until="jsonpath={.status.readyReplicas}=2")
+    _wait(world, "statefulset/ledger", "statefulset/notes", until="jsonpath={.status.readyReplicas}=2")
     _wait(world, "job/report", until="condition=Complete")
     work.await_words("first", f"cat {MOUNT}/hello", "hello")
     work.await_words("exported", f"cat {MOUNT}/hello", "hello")
     work.await_words("inline", f"cat {MOUNT}/hello", "hello")
+    for name in ("notes-0", "notes-1"):
+        work.await_words(name, f"cat {MOUNT}/starts", name)
     _delete(world, work, *_OF_PODS[1:])
     # A copy of what Pod first goes on using.
     _apply(world, work, "clone")
@@ -133,7 +135,17 @@ def examples(world: World) -> None:
     work.await_volumes_gone(volume)
 
 
-_OF_PODS = ("pod", "deployment", "statefulset", "job", "ephemeral-volume", "block-pod", "exported-volume", "inline-volume")
+_OF_PODS = (
+    "pod",
+    "deployment",
+    "statefulset",
+    "job",
+    "ephemeral-volume",
+    "block-pod",
+    "exported-volume",
+    "inline-volume",
+    "statefulset-inline",
+)
 
 
 def _text(world: World, work: Workloads, names: tuple[str, ...], handle: str) -> str:

@@ -21,6 +21,7 @@ use crate::agent::context::Agent;
 use crate::agent::records::store::Stored;
 use crate::api::claim::{ClaimMountOptions, PodUse, VolumeClaimSpec};
 use crate::api::names::{INLINE, INLINE_VOLUME};
+use crate::api::ordinal::{NamingPod, volume_meant};
 use crate::api::{AccessMode, AttachmentMode, Volume};
 use crate::csi::capability::NodeCapability;
 use crate::csi::proto::csi::v1 as wire;
@@ -77,14 +78,16 @@ impl Inline {
             let why = format!("{INLINE} is the driver of no PersistentVolume: name that of the volume");
             return Err(refuse(why));
         }
-        let name = named(request).map_err(refuse)?;
+        let said = named(request).map_err(refuse)?;
+        let field = format!("{}.csi.volumeAttributes.{INLINE_VOLUME}", place(&target));
+        // kubelet does not tell the Pod's labels: those the controller looks at.
+        let name = volume_meant(said, NamingPod { name: &pod, index: None })
+            .map_err(|why| refuse(format!("{field} {why}")))?;
         let api: Api<Volume> = Api::namespaced(self.0.agent.client.clone(), &namespace);
-        let found = read::get_live(&api, name).await.map_err(|error| not_reached(&error))?;
+        let found = read::get_live(&api, &name).await.map_err(|error| not_reached(&error))?;
         let Some(volume) = found else {
-            let why = format!(
-                "there is no Volume {namespace}/{name}, which the Pod names in {}.csi.volumeAttributes.{INLINE_VOLUME}",
-                place(&target)
-            );
+            let of = if name == said { String::new() } else { format!(" ({said} of Pod {pod})") };
+            let why = format!("there is no Volume {namespace}/{name}, which the Pod names in {field}{of}");
             return Err(refuse(why));
         };
         let mode =
@@ -109,7 +112,7 @@ impl Inline {
             pod: Some(pod),
             ..VolumeClaimSpec::default()
         };
-        let volume = WishedVolume::Named(name.to_owned());
+        let volume = WishedVolume::Named(name);
         // Drivers take what kubelet says of such a volume for one that they are to make.
         Ok(Wish { target, claim_name, volume, spec, context: BTreeMap::new() })
     }
@@ -200,7 +203,7 @@ fn unknown(target: &Target) -> Unanswered {
     ))
 }
 
-/// The Volume that a Pod names, and that it says nothing else.
+/// What a Pod names its Volume, and that it says nothing else.
 fn named(request: &wire::NodePublishVolumeRequest) -> Result<&str, String> {
     let attributes = request.volume_context.iter().filter(|(key, _)| !key.starts_with(OF_KUBELET));
     let (name, others): (Vec<_>, Vec<_>) = attributes.partition(|(key, _)| *key == INLINE_VOLUME);
