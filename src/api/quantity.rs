@@ -58,7 +58,8 @@ fn scale(suffix: &str) -> Option<(i128, i128)> {
         return Some((1, 1));
     }
     let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-    let power = 10_i128.checked_pow(exponent.unsigned_abs()).filter(|_| exponent.abs() <= 18)?;
+    // Every power above this one is too large alike, also for a number with 15 digits after its point.
+    let power = 10_i128.checked_pow(exponent.min(38).unsigned_abs()).filter(|_| exponent >= -18)?;
     Some(if exponent < 0 { (1, power) } else { (power, 1) })
 }
 
@@ -136,6 +137,13 @@ mod tests {
             "0x10",
         ] {
             assert!(of(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_is_called_so() {
+        for text in ["8Ei", "1e19", "1e30", "1e400", "0.000000000000001e34"] {
+            assert_eq!(of(text).unwrap_err().why, "it is too large", "{text}");
         }
     }
 
