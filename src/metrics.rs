@@ -168,6 +168,8 @@ metrics! {
     claims: Family<StateLabels, Gauge> = Family::default(),
     /// Volumes by state, as the leader's cache has them.
     volumes: Family<StateLabels, Gauge> = Family::default(),
+    /// Snapshots by state, as the leader's cache has them.
+    snapshots: Family<StateLabels, Gauge> = Family::default(),
     /// Attachments by state, as the leader's cache has them.
     attachments: Family<StateLabels, Gauge> = Family::default(),
     /// Age in seconds of the oldest VolumeClaim that is not granted yet and not deleted; 0 if there is none.

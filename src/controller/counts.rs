@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use super::context::Context;
 use crate::api::conditions::{self, DRIFTED};
-use crate::api::{AttachmentState, ClaimState, VolumeClaim, VolumeState};
+use crate::api::{AttachmentState, ClaimState, SnapshotState, VolumeClaim, VolumeState};
 use crate::metrics::{InstanceLabels, QueueLabels, StateLabels};
 use crate::plugin::is_kept_from_pods;
 
@@ -21,6 +21,8 @@ const CLAIMS: [ClaimState; 5] =
     [ClaimState::Pending, ClaimState::Taken, ClaimState::Ready, ClaimState::NodeDetached, ClaimState::Lost];
 const VOLUMES: [VolumeState; 4] =
     [VolumeState::Pending, VolumeState::Created, VolumeState::Ready, VolumeState::Deleted];
+const SNAPSHOTS: [SnapshotState; 4] =
+    [SnapshotState::Pending, SnapshotState::Created, SnapshotState::Ready, SnapshotState::Deleted];
 const ATTACHMENTS: [AttachmentState; 4] = [
     AttachmentState::Taken,
     AttachmentState::Attached,
@@ -98,6 +100,7 @@ fn volumes(ctx: &Context) {
     let drifted = volumes.iter().filter_map(|volume| volume.status.as_ref());
     let drifted = drifted.filter(|status| conditions::is_true(&status.conditions, DRIFTED));
     metrics.drifted_volumes.set(number(drifted.count()));
+    by_state(&metrics.snapshots, ctx.snapshots.all().iter().map(|snapshot| snapshot.state()), SNAPSHOTS);
     let attachments = ctx.attachments.all();
     let states = attachments.iter().map(|a| a.status.as_ref().map(|s| s.state).unwrap_or_default());
     by_state(&metrics.attachments, states, ATTACHMENTS);

@@ -70,6 +70,7 @@ fn served() -> String {
         passes,
         claims,
         volumes,
+        snapshots,
         attachments,
         oldest_waiting_claim_seconds: _,
         oldest_leaving_claim_seconds: _,
@@ -91,6 +92,7 @@ fn served() -> String {
     touch(&csi_calls_waiting);
     touch(&watch_restarts);
     touch(&volumes);
+    touch(&snapshots);
     touch(&attachments);
     touch(&queue_depth);
     touch(&passes);
