@@ -20,6 +20,7 @@ pub mod csi;
 mod disk;
 pub mod heartbeat;
 pub mod k8s;
+pub mod kubectl;
 pub mod leader;
 pub mod loop_driver;
 pub mod metrics;

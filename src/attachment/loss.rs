@@ -217,7 +217,8 @@ fn by_order(seen: &Seen<'_>) -> Verdict {
 }
 
 /// Whether a second node at work would break what the mode promises.
-fn excludes_other_nodes(mode: AccessMode) -> bool {
+#[must_use]
+pub fn excludes_other_nodes(mode: AccessMode) -> bool {
     !matches!(mode, AccessMode::MultiNodeReader | AccessMode::MultiNodeMultiWriter)
 }
 

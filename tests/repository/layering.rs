@@ -31,7 +31,7 @@ const IMPURE: [&str; 15] = [
 ];
 
 /// (module, crate paths that it must not name). Only the binary and the command line name the roles.
-const ARROWS: [(&str, &[&str]); 21] = [
+const ARROWS: [(&str, &[&str]); 22] = [
     (
         "api",
         &["claim", "attachment", "volume", "plugin", "csi", "k8s", "controller", "agent", "cli", "metrics"],
@@ -86,6 +86,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
     ("shutdown", &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
     ("loop_driver", &["k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
     ("controller", &["agent", "loop_driver"]),
+    ("kubectl", &["csi", "leader", "controller", "agent", "cli", "loop_driver", "metrics"]),
     ("agent", &["leader", "controller", "loop_driver"]),
 ];
 
@@ -120,6 +121,15 @@ fn modules_name_only_what_is_below_them() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// What people run on their own machines is named by its own binary alone.
+#[test]
+fn nothing_of_moors_processes_names_the_kubectl_plugin() {
+    for source in sources().iter().filter(|source| !["kubectl", "bin"].contains(&source.module.as_str())) {
+        let named = source.paths.iter().find(|(_, path)| starts_with(path, "crate::kubectl"));
+        assert!(named.is_none(), "{}: {named:?}", source.file.display());
+    }
+}
+
 #[test]
 fn the_csi_client_knows_nothing_of_moor_but_capabilities() {
     let mut wrong = Vec::new();
@@ -146,7 +156,7 @@ fn the_roles_write_no_field_by_its_name_in_text() {
 
 #[test]
 fn every_module_has_its_place_in_this_test() {
-    let known = ["csi", "cli", "lib", "main"];
+    let known = ["csi", "cli", "lib", "main", "bin"];
     for source in sources() {
         let module = source.module.as_str();
         let placed = known.contains(&module) || ARROWS.iter().any(|(placed, _)| *placed == module);

@@ -54,6 +54,11 @@ impl Cluster {
         self.control_plane.lock().await.parts.join(name)
     }
 
+    /// A kubeconfig of the API server, in which the tests' own client is, or as whom it then acts.
+    pub async fn kubeconfig(&self, name: &str, user: Option<&str>) -> PathBuf {
+        self.control_plane.lock().await.kubeconfig(name, user)
+    }
+
     /// Another API server, beside that of all cases.
     pub async fn start_another(&self) -> Self {
         Self::start(self.rig_directory()).await

@@ -133,6 +133,29 @@ impl ControlPlane {
         (Program::start(command), client_of(secure))
     }
 
+    /// Writes a kubeconfig that leads to the API server, with the rights of the tests' own client or of a user that it acts as.
+    pub(super) fn kubeconfig(&self, name: &str, user: Option<&str>) -> PathBuf {
+        let mut arguments = self.api_server.command.get_args();
+        let port = arguments.find_map(|a| a.to_str()?.strip_prefix(PORT)).unwrap();
+        let server = format!("https://127.0.0.1:{port}");
+        let mut token = serde_json::json!({ "token": TOKEN });
+        if let Some(user) = user {
+            token["as"] = user.into();
+        }
+        let kubeconfig = serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{ "name": "rig", "cluster": { "server": server, "insecure-skip-tls-verify": true } }],
+            "users": [{ "name": name, "user": token }],
+            "contexts": [{ "name": "rig", "context": { "cluster": "rig", "user": name } }],
+            "current-context": "rig",
+        });
+        let path = self.directory.join(format!("{name}.kubeconfig"));
+        // JSON is YAML.
+        fs::write(&path, kubeconfig.to_string()).unwrap();
+        path
+    }
+
     /// Where the API server finds etcd.
     pub(super) fn etcd(&self) -> String {
         let mut arguments = self.api_server.command.get_args();

@@ -32,6 +32,7 @@ mod fault_matrix;
 mod first_claim;
 mod forgotten;
 mod inline;
+mod kubectl;
 mod kubelet;
 mod leases_apart;
 mod leaving;
@@ -84,6 +85,7 @@ fn main() -> ExitCode {
         first_claim::CASES,
         forgotten::CASES,
         inline::CASES,
+        kubectl::CASES,
         kubelet::CASES,
         leaving::CASES,
         left_behind::CASES,

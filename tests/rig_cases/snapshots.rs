@@ -2,7 +2,7 @@
 
 mod crashes;
 mod faults;
-mod objects;
+pub mod objects;
 
 use std::sync::Arc;
 

@@ -1,0 +1,86 @@
+//! `kubectl moor`: what an installation of moor is doing, in words, and the one order that is given to a claim by hand.
+//!
+//! Everything comes from the API objects. What is listed is kept in [`scene`]; pages are made of that alone, and
+//! [`page`] lets nothing into a terminal that it would take as an order.
+
+pub mod args;
+mod connect;
+pub mod error;
+mod events;
+mod force;
+mod listing;
+pub mod page;
+mod scene;
+mod snapshots;
+mod status;
+mod words;
+
+#[cfg(test)]
+mod events_tests;
+#[cfg(test)]
+mod force_tests;
+#[cfg(test)]
+mod objects_tests;
+#[cfg(test)]
+mod snapshots_tests;
+
+use std::io::{self, Write};
+
+use jiff::Timestamp;
+
+use args::{Cli, Command};
+pub use error::KubectlError;
+use page::Page;
+
+/// Does what the command line says, and prints the page that it asks for.
+pub async fn run(cli: Cli, out: &mut impl Write) -> Result<(), KubectlError> {
+    let cluster = connect::connect(&cli.reach).await?;
+    let now = Timestamp::now();
+    let page = match cli.command {
+        Command::Status { of } => {
+            let scope = if of.as_ref().is_none_or(args::StatusOf::is_of_the_cluster) {
+                cluster.everything()
+            } else {
+                cluster.here()
+            };
+            let scene = Box::pin(listing::scene(&cluster, &scope, now)).await?;
+            status::page(&scene, of.as_ref(), &scope)?
+        }
+        Command::Events { of } => {
+            let scope = cluster.here();
+            let mut told = listing::events(&cluster, &scope, of.is_some()).await?;
+            let Some(of) = &of else { return print(&events::page(&told, None, now), out) };
+            let scene = Box::pin(listing::scene(&cluster, &scope, now)).await?;
+            told.1.extend(scene.unseen.iter().cloned());
+            events::page(&told, Some(&events::subjects(&scene, of, &scope)), now)
+        }
+        Command::Snapshots => {
+            let scope = cluster.here();
+            let listed = listing::snapshots(&cluster, &scope).await?;
+            snapshots::page(&listed, scope.namespace().is_none(), now)
+        }
+        Command::ForceDetach { claim, yes } => {
+            if cli.reach.all_namespaces {
+                return Err(KubectlError::OneNamespace);
+            }
+            let scope = cluster.home();
+            let scene = Box::pin(listing::scene(&cluster, &scope, now)).await?;
+            let order = force::order(&scene, &claim, &scope)?;
+            if yes && order.is_new() {
+                force::give(&cluster, &order).await?;
+            }
+            let mut page = order.page(yes);
+            page.not_seen(&scene.unseen);
+            page
+        }
+    };
+    print(&page, out)
+}
+
+fn print(page: &Page, out: &mut impl Write) -> Result<(), KubectlError> {
+    match write!(out, "{page}").and_then(|()| out.flush()) {
+        // The reader has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => printed.map_err(KubectlError::Print),
+    }
+}
