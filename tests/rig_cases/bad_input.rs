@@ -3,7 +3,11 @@
 mod edits;
 mod empty;
 mod handles;
+mod manifest;
 mod names;
+mod refused;
+mod table;
+mod taken;
 
 use std::sync::Arc;
 
@@ -53,4 +57,6 @@ pub const CASES: &[Case] = cases![
     edits::a_volume_is_given_the_handle_of_another,
     edits::an_attachment_is_called_detached,
     edits::an_attachment_is_removed_before_it_was_attached,
+    refused::the_api_server_answers_every_row_as_it_is_written,
+    taken::every_row_gets_its_condition_as_it_is_written,
 ];
