@@ -148,6 +148,38 @@ mod tests {
         assert!(capabilities.expansion.contains(&Expansion::Online));
     }
 
+    /// Each use has its own words on the wire, with the newer modes and without; there is no default that another one falls back to.
+    #[test]
+    fn every_use_is_sent_in_its_own_words() {
+        let flags = ["noatime".to_owned()];
+        let expected = [
+            (AccessMode::SingleNodeReader, Mode::SingleNodeReaderOnly, Mode::SingleNodeReaderOnly),
+            (AccessMode::SingleNodeWriter, Mode::SingleNodeMultiWriter, Mode::SingleNodeWriter),
+            (AccessMode::SingleNodeSingleWriter, Mode::SingleNodeSingleWriter, Mode::SingleNodeWriter),
+            (AccessMode::SingleNodeMultiWriter, Mode::SingleNodeMultiWriter, Mode::SingleNodeWriter),
+            (AccessMode::MultiNodeReader, Mode::MultiNodeReaderOnly, Mode::MultiNodeReaderOnly),
+            (AccessMode::MultiNodeSingleWriter, Mode::MultiNodeSingleWriter, Mode::MultiNodeSingleWriter),
+            (AccessMode::MultiNodeMultiWriter, Mode::MultiNodeMultiWriter, Mode::MultiNodeMultiWriter),
+        ];
+        assert_eq!(expected.map(|(access, ..)| access), AccessMode::ALL);
+        let mount =
+            MountVolume { fs_type: "xfs".into(), mount_flags: flags.to_vec(), ..MountVolume::default() };
+        let types = [
+            (AttachmentMode::FileSystem, AccessType::Mount(mount)),
+            (AttachmentMode::BlockDevice, AccessType::Block(BlockVolume {})),
+        ];
+        for (access, newer, older) in expected {
+            for (attachment, access_type) in &types {
+                for (single, sent) in [(SingleNode::SingleAndMulti, newer), (SingleNode::WriterOnly, older)] {
+                    let found = to_proto(access, *attachment, Some("xfs"), &flags, single);
+                    let mode = wire::volume_capability::AccessMode { mode: sent.into() };
+                    let access_type = Some(access_type.clone());
+                    assert_eq!(found, wire::VolumeCapability { access_type, access_mode: Some(mode) });
+                }
+            }
+        }
+    }
+
     #[test]
     fn single_node_writer_is_sent_as_multi_writer_where_the_driver_has_it() {
         let with = SingleNode::of(&BTreeSet::from([ControllerCapability::SingleNodeMultiWriter]));

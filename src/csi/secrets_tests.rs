@@ -41,7 +41,10 @@ refuse!(Controller:
     validate_volume_capabilities(ValidateVolumeCapabilitiesRequest) -> ValidateVolumeCapabilitiesResponse,
     controller_publish_volume(ControllerPublishVolumeRequest) -> ControllerPublishVolumeResponse,
     controller_unpublish_volume(ControllerUnpublishVolumeRequest) -> ControllerUnpublishVolumeResponse,
-    controller_modify_volume(ControllerModifyVolumeRequest) -> ControllerModifyVolumeResponse
+    controller_modify_volume(ControllerModifyVolumeRequest) -> ControllerModifyVolumeResponse,
+    create_snapshot(CreateSnapshotRequest) -> CreateSnapshotResponse,
+    delete_snapshot(DeleteSnapshotRequest) -> DeleteSnapshotResponse,
+    list_snapshots(ListSnapshotsRequest) -> ListSnapshotsResponse
 );
 refuse!(Node:
     node_stage_volume(NodeStageVolumeRequest) -> NodeStageVolumeResponse,
@@ -161,8 +164,29 @@ async fn the_secrets_of_every_call_reach_the_driver() {
             .await
             .unwrap_err(),
     ];
-    for error in errors {
+    for error in errors.into_iter().chain(snapshots(&plugin, secrets()).await) {
         assert_eq!(error.message, "login with <<hidden>>", "{error}");
     }
     task.abort();
+}
+
+/// What the calls about snapshots come to.
+async fn snapshots(plugin: &Plugin, secrets: BTreeMap<String, String>) -> [CallError; 3] {
+    let snapshot_id = "snap".to_owned();
+    let take = wire::CreateSnapshotRequest {
+        source_volume_id: "vol".to_owned(),
+        name: "name".to_owned(),
+        secrets: secrets.clone(),
+        ..wire::CreateSnapshotRequest::default()
+    };
+    let find = wire::ListSnapshotsRequest {
+        snapshot_id: snapshot_id.clone(),
+        secrets: secrets.clone(),
+        ..wire::ListSnapshotsRequest::default()
+    };
+    [
+        plugin.create_snapshot(take).await.map(drop).unwrap_err(),
+        plugin.delete_snapshot(wire::DeleteSnapshotRequest { snapshot_id, secrets }).await.unwrap_err(),
+        plugin.find_snapshot(find).await.map(drop).unwrap_err(),
+    ]
 }

@@ -11,13 +11,19 @@ struct Listed {
     promises: &'static [&'static str],
 }
 
-const ALL: [Listed; 3] = [
+const ALL: [Listed; 4] = [
     Listed { path: "docs/known-traps.md", ids: &[('T', 67), ('L', 18), ('B', 33), ('N', 16)], promises: &[] },
     // Of restarts (A), of plugins that come and go (B), and of controller calls (E).
     Listed {
         path: "docs/driver-failures.md",
         ids: &[('D', 16), ('M', 6)],
         promises: &["A2", "A4", "B3", "B4", "B5", "E2"],
+    },
+    // Of claims (A), capabilities (C), and contexts (E).
+    Listed {
+        path: "docs/volume-failures.md",
+        ids: &[('V', 12), ('M', 6)],
+        promises: &["A3", "C1", "C2", "C3", "C4", "E3"],
     },
     // Of a consumer's mounts (A), of publishing all or nothing (D), and of who is believed (E).
     Listed {

@@ -1,5 +1,6 @@
 //! What a driver answers is kept, or undone with the id as it came.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +12,9 @@ use serde_json::Value;
 
 use crate::cases;
 use crate::rig::fake::backend::Answers;
-use crate::rig::{Case, Cluster, Entry, LOOK, Options, PATIENCE, Point, Rig, Side, volume, volume_claim};
+use crate::rig::{
+    CONTROLLER, Case, Cluster, Entry, LOOK, Options, PATIENCE, Point, Rig, Side, volume, volume_claim,
+};
 
 const NODE: &str = "node-2";
 
@@ -81,6 +84,52 @@ async fn large_contexts_go_all_the_way(cluster: Arc<Cluster>) {
         assert_eq!(staged[0].publish_context.get(key), Some(value));
         assert_eq!(published[0].publish_context.get(key), Some(value));
     }
+}
+
+/// Whatever a driver puts into a publish context: blanks, other scripts, control characters, nothing at all.
+fn odd_context() -> BTreeMap<String, String> {
+    let pairs = [
+        ("", "nothing names it"),
+        (" ", " "),
+        ("empty", ""),
+        ("a/b.c_d-e", "{\"json\": [1, \"two\"]}"),
+        ("устройство", "диск \u{1f4be}"),
+        ("lines", "one\ntwo\r\n\tthree"),
+        ("bell", "\u{7}\u{1b}[31m"),
+        ("quotes", "'\"`$(id)\\"),
+    ];
+    pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+}
+
+/// It reaches NodeStageVolume and NodePublishVolume bit by bit, also where controller and agents were started anew in between.
+async fn a_publish_context_arrives_as_it_was_also_after_restarts(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    rig.answer("v", Answers { publish_context: odd_context(), ..Answers::default() });
+    rig.make_volume(&volume("v")).await;
+    rig.make_claim(&volume_claim("first", "v", NODE)).await;
+    rig.until_ready("first").await;
+    for actor in [CONTROLLER, "node-1", NODE] {
+        rig.restart_and_wait(actor).await;
+    }
+    // A second target of what was staged before, and then all of it again.
+    rig.make_claim(&volume_claim("second", "v", NODE)).await;
+    rig.until_ready("second").await;
+    for claim in ["first", "second"] {
+        rig.delete_claim(claim).await;
+        rig.until_claim_gone(claim).await;
+    }
+    rig.make_claim(&volume_claim("third", "v", NODE)).await;
+    rig.until_ready("third").await;
+    let staged: Vec<NodeStageVolumeRequest> = rig.arguments("v", Rpc::NodeStageVolume);
+    let published: Vec<NodePublishVolumeRequest> = rig.arguments("v", Rpc::NodePublishVolume);
+    assert!(staged.len() >= 2 && published.len() >= 3, "{} {}", staged.len(), published.len());
+    let contexts = staged.into_iter().map(|call| call.publish_context);
+    for mut context in contexts.chain(published.into_iter().map(|call| call.publish_context)) {
+        // The driver's own, which it gives with every answer.
+        assert!(context.remove("slot").is_some());
+        assert_eq!(context, odd_context());
+    }
+    rig.remove(&["third"], &["v"]).await;
 }
 
 /// No object can hold it, so nobody could use or delete the volume later.
@@ -209,6 +258,7 @@ async fn nobody_deletes_again_what_has_become_anothers(cluster: Arc<Cluster>) {
 pub const CASES: &[Case] = cases![
     long_ids_go_all_the_way,
     large_contexts_go_all_the_way,
+    a_publish_context_arrives_as_it_was_also_after_restarts,
     a_volume_whose_id_cannot_be_stored_is_deleted_again,
     a_volume_whose_context_cannot_be_stored_is_deleted_again,
     what_was_attached_is_detached_although_its_context_cannot_be_stored,

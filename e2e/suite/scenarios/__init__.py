@@ -9,6 +9,7 @@ _MODULES = (
     "file_systems",
     "block_devices",
     "snapshots",
+    "owners",
     "sharing",
     "waiting",
     "failures",

@@ -16,7 +16,7 @@ from ..objects import Object
 from ..registry import scenario
 from ..world import Failed, World, expect
 
-_KINDS = "plugins,plugininstances,volumes,volumeclaims,volumehandles,attachments"
+_KINDS = "plugins,plugininstances,volumes,snapshots,volumeclaims,volumehandles,attachments"
 _CALLS = ("controller", "controllerPublish", "nodeStage", "nodePublish")
 _GROUP = "rbac.authorization.k8s.io"
 ROLES = f"/apis/{_GROUP}/v1"
@@ -40,10 +40,16 @@ def secrecy(world: World) -> None:
     world.claim("repeated", world.first, volumeName="good", mountOptions={"mountFlags": [claim_flag]})
     world.await_ready("VolumeClaim", "repeated")
     expect(world.calls("NodeStageVolume"), "the driver was not called")
+    # With the Secret of its Volume, and with one of its own.
+    world.driver.fail("CreateSnapshot", "Internal", "after", times=1)
+    world.snapshot("kept", volumeName="good")
+    world.snapshot("kept-too", volumeName="good", secretName="credentials")
+    world.await_ready("Snapshot", "kept", "kept-too")
 
     hidden = {"the secret": secret, "the volume's flag": flag, "the bad flag": bad_flag, "the claim's flag": claim_flag}
     found = [line for what, word in hidden.items() for line in _places(world, what, word)]
     world.remove("VolumeClaim", "good", "bad", "repeated")
+    world.remove("Snapshot", "kept", "kept-too")
     found += [f"afterwards: {line}" for what, word in hidden.items() for line in _places(world, what, word)]
     if found:
         raise Failed("\n".join(["these were shown:", *sorted(set(found))]))
