@@ -9,8 +9,8 @@ from itertools import islice
 from .objects import Object
 from .soak.__main__ import scenario
 from .soak.actions import (
-    BLACKOUT, CLAIM, CRASH, FORCE, LOSE, MAKE, MOST_CLAIMS, MOVE, NODES, REPLACE, START, UNTAINT, WEIGHTS, WRITE,
-    Action, Plan,
+    BLACKOUT, CLAIM, CRASH, FORCE, FORGET, LOSE, MAKE, MOST_CLAIMS, MOST_SNAPSHOTS, MOVE, NODES, REPLACE, RESTORE, SNAPSHOT,
+    START, UNTAINT, WEIGHTS, WRITE, Action, Disk, Plan,
 )  # fmt: skip
 from .soak.invariants import broken, unsettled
 from .soak.ledger import NOTHING, SIZE, Ledger, pattern
@@ -47,6 +47,7 @@ class PlanTest(unittest.TestCase):
     def test_only_what_is_there_is_used(self) -> None:
         for seed in range(5):
             volumes: set[str] = set()
+            snapshots: set[str] = set()
             claims: dict[str, str] = {}
             for action in _actions(seed, losing=True):
                 for name in action.old:
@@ -58,7 +59,14 @@ class PlanTest(unittest.TestCase):
                 if action.kind == MAKE:
                     self.assertNotIn(action.volume, volumes)
                     volumes.add(action.volume)
-                elif action.kind == REPLACE:
+                elif action.kind == SNAPSHOT:
+                    self.assertIn(action.volume, volumes)
+                    snapshots.add(action.snapshot)
+                    self.assertLessEqual(len(snapshots), MOST_SNAPSHOTS)
+                elif action.kind == FORGET:
+                    snapshots.remove(action.snapshot)
+                elif action.kind in (REPLACE, RESTORE):
+                    self.assertTrue(action.kind == REPLACE or action.snapshot in snapshots)
                     volumes.remove(action.volume)
                     self.assertNotIn(action.volume, claims.values())
                 elif action.kind == WRITE:
@@ -105,6 +113,20 @@ class PlanTest(unittest.TestCase):
                 self.assertTrue(action.claim.read_only)
             if action.kind == FORCE:
                 self.assertTrue(action.old)
+
+    def test_what_is_restored_is_as_large_as_its_snapshot(self) -> None:
+        disks: dict[str, Disk | None] = {}
+        kept: dict[str, Disk | None] = {}
+        restored = 0
+        for action in _actions(4):
+            if action.kind == MAKE:
+                disks[action.volume] = action.disk
+                if action.snapshot:
+                    self.assertEqual(action.disk, kept[action.snapshot])
+                    restored += 1
+            elif action.kind == SNAPSHOT:
+                kept[action.snapshot] = disks[action.volume]
+        self.assertGreater(restored, 0)
 
     def test_a_line_says_all(self) -> None:
         claimed = [action for action in _actions(1) if action.kind == CLAIM and action.claim and action.claim.node]
@@ -158,6 +180,19 @@ class LedgerTest(unittest.TestCase):
         self.assertEqual(self.ledger.certain("v"), 2)
         self.assertRegex("".join(self.ledger.wrong("v", {2: elsewhere})), "^v slot 1 ")
         self.assertEqual(len(self.ledger.wrong("v", {})), 2)
+
+    def test_a_snapshot_has_what_was_synced_and_not_written_since(self) -> None:
+        kept, torn, loose = self.write(0), self.write(1), self.write(2, synced=False)
+        self.ledger.snapshot_asked("s", "v")
+        late = self.write(1)
+        self.ledger.snapshot_made("s")
+        later = self.write(0)
+        self.ledger.restored("w", "s")
+        self.assertEqual(self.ledger.certain("w"), 1)
+        self.assertEqual(self.ledger.wrong("w", {0: kept, 1: torn}), [])
+        self.assertEqual(self.ledger.wrong("w", {0: kept, 1: late, 2: loose}), [])
+        self.assertRegex(self.ledger.wrong("w", {0: later})[0], "^w slot 0 holds write 5 .* to v, and not write 1 ")
+        self.assertEqual(self.ledger.wrong("v", {0: later, 1: late, 2: loose}), [])
 
 
 def _claim(name: str, node: str, mode: str, state: str = "Ready", *, going: bool = False, **spec: object) -> Object:

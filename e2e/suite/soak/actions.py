@@ -21,10 +21,12 @@ NODES = ("node-1", "node-2")
 SLOTS = 8  # places of a volume that are written, each on its own
 MOST_CLAIMS = 14
 MOST_ON_A_VOLUME = 5
+MOST_SNAPSHOTS = 4
 
 MAKE, REPLACE = "make volume", "replace volume"
 CLAIM, DELETE, MOVE, FORCE = "claim", "delete", "move", "delete by force"
 WRITE = "write"
+SNAPSHOT, RESTORE, FORGET = "snapshot", "replace by what is in", "delete snapshot"
 KILL, KUBELET = "kill -9", "kill -9 kubelet"
 CRASH, BLACKOUT, START = "crash", "blackout", "start"
 LOSE, UNTAINT = "declare lost", "untaint"
@@ -37,6 +39,9 @@ WEIGHTS: Mapping[str, int] = {
     FORCE: 8,
     WRITE: 40,
     REPLACE: 4,
+    SNAPSHOT: 8,
+    RESTORE: 5,
+    FORGET: 4,
     KILL: 14,
     KUBELET: 3,
     CRASH: 4,
@@ -106,6 +111,7 @@ class Action:
     pause: float
     volume: str = ""
     disk: Disk | None = None
+    snapshot: str = ""
     claim: Claim | None = None  # a new one
     old: tuple[str, ...] = ()  # claims that go
     node: str = ""
@@ -125,6 +131,8 @@ class Action:
             words.append(f"to {self.claim}" if self.old else str(self.claim))
         if self.volume:
             words.append(f"{self.volume} slot {self.slot}" if self.kind == WRITE else self.volume)
+        if self.snapshot:
+            words.append(f"from {self.snapshot}" if self.kind == MAKE else self.snapshot)
         if not self.synced:
             words.append("(not synced)")
         return " ".join(words)
@@ -137,6 +145,7 @@ class Plan:
     seed: int
     weights: Mapping[str, int] = field(default_factory=lambda: WEIGHTS)
     volumes: dict[str, Disk] = field(default_factory=dict)
+    snapshots: dict[str, Disk] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
     down: set[str] = field(default_factory=set)
     tainted: set[str] = field(default_factory=set)
@@ -161,6 +170,8 @@ class Plan:
             return kind == CLAIM or bool(self.claims)
         if kind in (DELETE, FORCE):
             return bool(self.claims)
+        if kind in (RESTORE, FORGET):
+            return bool(self.snapshots)
         if kind == CRASH:
             return not self.down
         if kind in (BLACKOUT, KILL, KUBELET):
@@ -176,24 +187,48 @@ class Plan:
 
     # Volumes.
 
-    def _make(self, disk: Disk) -> Action:
+    def _make(self, disk: Disk, snapshot: str = "") -> Action:
         name = f"data-{next(self._numbers)}"
         self.volumes[name] = disk
-        return Action(MAKE, 0, volume=name, disk=disk)
+        return Action(MAKE, 0, volume=name, disk=disk, snapshot=snapshot)
 
     def _replace(self) -> Action:
         name = self._pick(self.volumes)
-        disk = self.volumes.pop(name)
+        return Action(REPLACE, self._pause(), volume=name, old=self._replaced(name))
+
+    def _replaced(self, name: str, snapshot: str = "") -> tuple[str, ...]:
+        """Lets another one be made in place of a volume. The claims that go with it."""
         old = tuple(claim.name for claim in self.claims.values() if claim.volume == name)
         for claim in old:
             del self.claims[claim]
-        self._due.append(self._make(disk))
-        return Action(REPLACE, self._pause(), volume=name, old=old)
+        self._due.append(self._make(self.volumes.pop(name), snapshot))
+        return old
 
     def _write(self) -> Action:
         name = self._pick(self.volumes)
         synced = self._random.random() < 0.7
         return Action(WRITE, self._pause(), volume=name, slot=self._random.randrange(SLOTS), synced=synced)
+
+    # Snapshots.
+
+    def _snapshot(self) -> Action:
+        if len(self.snapshots) >= MOST_SNAPSHOTS:
+            return self._forget()
+        volume, name = self._pick(self.volumes), f"snap-{next(self._numbers)}"
+        self.snapshots[name] = self.volumes[volume]
+        return Action(SNAPSHOT, self._pause(), volume=volume, snapshot=name)
+
+    def _restore(self) -> Action:
+        """The volume that goes may be the one that the snapshot is of: both happen at once."""
+        snapshot = self._pick(self.snapshots)
+        disk = self.snapshots[snapshot]
+        name = self._pick([name for name, other in self.volumes.items() if other == disk])
+        return Action(RESTORE, self._pause(), volume=name, snapshot=snapshot, old=self._replaced(name, snapshot))
+
+    def _forget(self) -> Action:
+        name = self._pick(self.snapshots)
+        del self.snapshots[name]
+        return Action(FORGET, self._pause(), snapshot=name)
 
     # Claims.
 
@@ -300,6 +335,9 @@ _STEPS: dict[str, Callable[[Plan], Action]] = {
     FORCE: Plan._force,
     WRITE: Plan._write,
     REPLACE: Plan._replace,
+    SNAPSHOT: Plan._snapshot,
+    RESTORE: Plan._restore,
+    FORGET: Plan._forget,
     KILL: Plan._kill,
     KUBELET: Plan._kubelet,
     CRASH: Plan._crash,

@@ -14,8 +14,8 @@ from ..trace import LOST, REBOOT, Kill
 from ..world import World, expect
 from . import mounts
 from .actions import (
-    BLACKOUT, CLAIM, CRASH, DELETE, FORCE, KILL, KUBELET, LOSE, MAKE, MOVE, REPLACE, START, UNTAINT, WRITE,
-    SLOTS, Action, Claim, Disk,
+    BLACKOUT, CLAIM, CRASH, DELETE, FORCE, FORGET, KILL, KUBELET, LOSE, MAKE, MOVE, REPLACE, RESTORE, SNAPSHOT, START,
+    UNTAINT, WRITE, SLOTS, Action, Claim, Disk,
 )  # fmt: skip
 from .ledger import Ledger
 
@@ -43,6 +43,9 @@ class Hands:
             MOVE: self._move,
             FORCE: self._force,
             REPLACE: self._replace,
+            SNAPSHOT: self._snapshot,
+            RESTORE: self._replace,
+            FORGET: self._forget,
             WRITE: self._write,
             KILL: self._kill,
             KUBELET: self._kubelet,
@@ -60,9 +63,38 @@ class Hands:
 
     # Objects.
 
-    def _make(self, action: Action) -> None:
+    def _make(self, action: Action) -> str:
         assert action.disk is not None
-        self.world.volume(action.volume, **_spec(action.disk))
+        spec = _spec(action.disk)
+        found = action.snapshot and self.world.find("Snapshot", action.snapshot)
+        if not found or "deletionTimestamp" in found["metadata"] or objects.state(found) != "Ready":
+            # One whose volume has gone before will never be Ready, and nor would what is made of it.
+            self.world.volume(action.volume, **spec)
+            return "empty: the snapshot is not Ready" if action.snapshot else ""
+        self.see_snapshots()
+        self.ledger.restored(action.volume, action.snapshot)
+        self.world.volume(action.volume, source={"snapshotName": action.snapshot}, **spec)
+        return ""
+
+    def _snapshot(self, action: Action) -> None:
+        self.ledger.snapshot_asked(action.snapshot, action.volume)
+        self.world.snapshot(action.snapshot, volumeName=action.volume)
+
+    def _forget(self, action: Action) -> str:
+        for volume in self.world.every("Volume"):
+            named = volume["spec"].get("source", {}).get("snapshotName") == action.snapshot
+            if named and "assignment" not in volume["spec"]:
+                # It would wait for a snapshot of that name for ever. What was begun is ended first.
+                return f"left: {volume['metadata']['name']} is to be made of it"
+        self.world.delete("Snapshot", action.snapshot)
+        return ""
+
+    def see_snapshots(self) -> None:
+        """What is written from now on is in none that is ready, or gone."""
+        if self.ledger.awaited:
+            left = {str(item["metadata"]["name"]): objects.state(item) for item in self.world.every("Snapshot")}
+            for name in [name for name in self.ledger.awaited if left.get(name, "Ready") == "Ready"]:
+                self.ledger.snapshot_made(name)
 
     def _claim(self, action: Action) -> None:
         assert action.claim is not None

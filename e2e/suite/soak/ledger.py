@@ -34,6 +34,10 @@ class Ledger:
         # By volume and slot: what has to be there. None: a crash has made it uncertain.
         self._last: dict[tuple[str, int], Written | None] = {}
         self._history: dict[str, Written] = {}
+        # By snapshot: what its volume held in each slot when it was made. None: it may be in it, or not.
+        self._kept: dict[str, dict[int, Written | None]] = {}
+        # Snapshots that were asked for and may be made at any time yet, with their volumes.
+        self.awaited: dict[str, str] = {}
 
     @property
     def writes(self) -> int:
@@ -42,6 +46,9 @@ class Ledger:
     def next(self, volume: str, slot: int, node: str, *, synced: bool) -> tuple[Written, str]:
         """A write that is to be made, and its bytes. It counts when it was made: `made`."""
         self._number += 1
+        for snapshot, of in self.awaited.items():
+            if of == volume:
+                self._kept[snapshot][slot] = None
         text = pattern(self._seed, volume, slot, self._number)
         digest = hashlib.sha256(text.encode()).hexdigest()
         return Written(volume, slot, self._number, node, synced, digest), text
@@ -55,6 +62,21 @@ class Ledger:
         for place, written in self._last.items():
             if written is not None and written.node == node and not written.synced:
                 self._last[place] = None
+
+    def snapshot_asked(self, snapshot: str, volume: str) -> None:
+        """A snapshot that is to be made. What was not synced before may be in it, or not."""
+        held = {slot: written for (owner, slot), written in self._last.items() if owner == volume}
+        self._kept[snapshot] = {slot: written if written and written.synced else None for slot, written in held.items()}
+        self.awaited[snapshot] = volume
+
+    def snapshot_made(self, snapshot: str) -> None:
+        """It is made, or will never be: nothing that is written from now on is in it."""
+        self.awaited.pop(snapshot, None)
+
+    def restored(self, volume: str, snapshot: str) -> None:
+        """A volume that begins with what a snapshot has, which was made."""
+        for slot, written in self._kept[snapshot].items():
+            self._last[volume, slot] = written
 
     def certain(self, volume: str) -> int:
         """Of how many slots it is known what they hold."""

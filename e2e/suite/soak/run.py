@@ -19,6 +19,8 @@ from .invariants import broken, unsettled
 MOST_OBJECTS = 40
 # Longest time in which nothing moves. A step that has failed often is tried every five minutes.
 STILLNESS = 600
+# What stands for something of the driver's.
+_STORAGE = ("Volume", "Snapshot")
 
 Tell = Callable[[str], None]
 
@@ -72,6 +74,7 @@ def _act(hands: Hands, seed: int, seconds: float, tell: Tell) -> None:
 def _look(hands: Hands) -> int:
     """Everything that can be seen has to be right at any moment. Returns how many claims there are."""
     hands.renew_pods()
+    hands.see_snapshots()
     claims = hands.claims()
     wrong = broken(claims)
     expect(not wrong, "\n".join(wrong))
@@ -94,10 +97,11 @@ def _drain(hands: Hands, tell: Tell) -> None:
         tell(f"round {turn}: {len(claims)} claims, {len(leaving)} of them have been served and go")
         for claim in leaving:
             world.delete("VolumeClaim", str(claim["metadata"]["name"]))
-    for volume in world.every("Volume"):
-        if "deletionTimestamp" not in volume["metadata"]:
-            world.delete("Volume", str(volume["metadata"]["name"]))
-    _until_nothing_moves(hands, lambda: [objects.told(item) for item in world.every("Volume")])
+    for kind in _STORAGE:
+        for item in world.every(kind):
+            if "deletionTimestamp" not in item["metadata"]:
+                world.delete(kind, str(item["metadata"]["name"]))
+    _until_nothing_moves(hands, lambda: [objects.told(item) for kind in _STORAGE for item in world.every(kind)])
 
 
 def _rest(hands: Hands) -> list[Object]:
