@@ -105,6 +105,7 @@ pub fn volume() -> VolumeSeen {
         driver: DRIVER.into(),
         handle: VOLUME_ID.into(),
         uses: vec![VolumeUse::default()],
+        mount_flags: Vec::new(),
         unprepared: None,
         attaches_read_only: false,
         read_only: false,

@@ -39,6 +39,9 @@ pub const EXPORTED: &str = "Exported";
 /// The condition of a Volume that says whether its driver has taken the mutable parameters that are asked for.
 pub const MODIFIED: &str = "Modified";
 
+/// The condition of a Volume that says whether claims get it as its capabilities and mount options say since they were edited.
+pub const APPLIED: &str = "Applied";
+
 /// The condition of a Plugin that says which of its instances do not count as they say, and which hold up others.
 pub const IN_ORDER: &str = "InstancesInOrder";
 

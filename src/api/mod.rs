@@ -10,6 +10,7 @@ pub mod capability;
 pub mod change;
 pub mod claim;
 pub mod conditions;
+pub mod edit;
 pub mod export;
 pub mod handle;
 pub mod instance;

@@ -3,8 +3,8 @@
 //! docs/reference.md is made from these sentences.
 
 use super::conditions::{
-    CONFIRMED, DEPLOYED, DRIFTED, EXPANDED, EXPORTED, IN_ORDER, MODIFIED, PERSISTENT_VOLUME, PODS, READY,
-    REMOVABLE, SCHEDULABLE, SILENT, UNDONE,
+    APPLIED, CONFIRMED, DEPLOYED, DRIFTED, EXPANDED, EXPORTED, IN_ORDER, MODIFIED, PERSISTENT_VOLUME, PODS,
+    READY, REMOVABLE, SCHEDULABLE, SILENT, UNDONE,
 };
 use super::plugin_reasons::with_plugin_reasons;
 use super::words::{Place, words};
@@ -26,8 +26,8 @@ with_plugin_reasons! {
             VolumeDeleted,
         }
         Place { kinds: "VolumeClaim", condition: READY, status: false } => {
-            /// spec.capabilities of the Volume does not list what the claim asks for. Delete the claim and create one with a
-            /// listed use.
+            /// spec.capabilities of the Volume does not list what the claim asks for, or lists it since an edit that does not
+            /// count yet. Add it there, or delete the claim and create one with a listed use.
             UseNotListed,
             /// The node that the claim needs cannot take the volume now. The message says what is missing there.
             NodeNotUsable,
@@ -342,6 +342,27 @@ with_plugin_reasons! {
             /// The driver has not confirmed what the Volume says of its storage, which is used all the same. If it cannot be
             /// attached or mounted, look whether handle and capabilities are right.
             Unconfirmed,
+        }
+        Place { kinds: "Volume", condition: APPLIED, status: true } => {
+            /// Claims get the volume as spec.capabilities and spec.mountOptions say since they were edited.
+            Applied,
+        }
+        Place { kinds: "Volume", condition: APPLIED, status: false } => {
+            /// spec.capabilities or spec.mountOptions was edited, and the driver is asked whether the volume can be used so.
+            /// Wait; claims get it as before.
+            EditPending,
+            /// The driver does not confirm that the volume can be used as spec.capabilities and spec.mountOptions say since they
+            /// were edited, or could not be asked. Claims get it as before. Set them back, or do as the message says.
+            EditNotConfirmed,
+            /// The Plugin does not allow the namespace to choose mount flags (spec.allow.parameterise). The volume is staged as
+            /// before. Set them back, or have an administrator add the namespace.
+            EditNotAllowed,
+            /// A capability was taken out of spec.capabilities, and claims that the message names still use the volume so. They
+            /// keep it until they are deleted.
+            StillUsed,
+            /// The volume is staged on a node with other mount flags than spec.mountOptions says now. They count there when all
+            /// claims of the node have been deleted.
+            StagedBefore,
         }
         Place { kinds: "Volume", condition: MODIFIED, status: true } => {
             /// The driver has taken the mutable parameters that are asked for.

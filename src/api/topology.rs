@@ -66,7 +66,7 @@ impl Volume {
         operation: VolumeOperation,
         controller: Option<ControllerRef>,
     ) -> VolumeAssignment {
-        let source = self.spec.assignment.as_ref().and_then(|assignment| assignment.source.clone());
-        VolumeAssignment { operation, controller, place: self.place().cloned(), source }
+        let before = self.spec.assignment.clone().unwrap_or_default();
+        VolumeAssignment { operation, controller, ..before }
     }
 }

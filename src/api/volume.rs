@@ -12,6 +12,7 @@ use super::attachment::{ControllerRef, SecretRefs, VolumeRef};
 use super::capability::{MountOptions, VolumeUse};
 pub use super::change::{Expansion, ExpansionFailure, Modification};
 use super::conditions::CallFailure;
+pub use super::edit::{Edit, EditAnswer, GrantedUse};
 use super::export::{Export, Exported};
 use super::provision::Provision;
 pub use super::source::{AssignedSource, VolumeSource};
@@ -68,8 +69,9 @@ pub use super::topology::{Binding, MAX_PLACES, Segments, TopologyRequest};
     validation = Rule::new("!has(self.spec.binding) || self.spec.binding == 'Immediate' || has(self.spec.assignment) || !(has(self.spec.volumeHandle) || has(self.spec.persistentVolumeClaim))").message("spec.binding WaitForFirstClaim is for a volume that is made for a VolumeClaim: leave it out, or remove spec.volumeHandle and spec.persistentVolumeClaim, which can be added when the volume is made").field_path(".spec.binding"),
     validation = Rule::new("(has(self.spec.binding) && self.spec.binding == 'WaitForFirstClaim') == (has(oldSelf.spec.binding) && oldSelf.spec.binding == 'WaitForFirstClaim')").message("spec.binding is immutable: create another Volume").field_path(".spec.binding"),
     validation = Rule::new("has(self.spec.topology) == has(oldSelf.spec.topology) && (!has(self.spec.topology) || self.spec.topology == oldSelf.spec.topology)").message("spec.topology is immutable").field_path(".spec.topology"),
-    validation = Rule::new("self.spec.capabilities == oldSelf.spec.capabilities").message("spec.capabilities is immutable: create another Volume").field_path(".spec.capabilities"),
-    validation = Rule::new("has(self.spec.mountOptions) == has(oldSelf.spec.mountOptions) && (!has(self.spec.mountOptions) || self.spec.mountOptions == oldSelf.spec.mountOptions)").message("spec.mountOptions is immutable: staging is repeated with identical arguments").field_path(".spec.mountOptions"),
+    validation = Rule::new("self.spec.capabilities == oldSelf.spec.capabilities || (has(oldSelf.spec.assignment) && has(oldSelf.spec.assignment.granted) && has(self.status) && has(self.status.state) && self.status.state == 'Ready')").message("spec.capabilities cannot be changed before the Volume is Ready: until then the driver is asked with identical arguments").field_path(".spec.capabilities"),
+    validation = Rule::new("(has(self.spec.mountOptions) && has(self.spec.mountOptions.fsType) ? self.spec.mountOptions.fsType : '') == (has(oldSelf.spec.mountOptions) && has(oldSelf.spec.mountOptions.fsType) ? oldSelf.spec.mountOptions.fsType : '')").message("spec.mountOptions.fsType is immutable: it says how the volume was formatted").field_path(".spec.mountOptions.fsType"),
+    validation = Rule::new("(has(self.spec.mountOptions) && has(self.spec.mountOptions.mountFlags) ? self.spec.mountOptions.mountFlags : []) == (has(oldSelf.spec.mountOptions) && has(oldSelf.spec.mountOptions.mountFlags) ? oldSelf.spec.mountOptions.mountFlags : []) || (has(oldSelf.spec.assignment) && has(oldSelf.spec.assignment.granted) && has(self.status) && has(self.status.state) && self.status.state == 'Ready')").message("spec.mountOptions.mountFlags cannot be changed before the Volume is Ready: until then the driver is asked with identical arguments").field_path(".spec.mountOptions.mountFlags"),
     validation = Rule::new("(has(self.spec.readOnly) && self.spec.readOnly) == (has(oldSelf.spec.readOnly) && oldSelf.spec.readOnly)").message("spec.readOnly is immutable: create another Volume").field_path(".spec.readOnly"),
     validation = Rule::new("!has(oldSelf.spec.assignment) || !has(self.spec.secrets) || !(has(self.spec.secrets.controller) || has(self.spec.secrets.controllerPublish) || has(self.spec.secrets.controllerExpand) || has(self.spec.secrets.controllerModify) || has(self.spec.secrets.nodeStage) || has(self.spec.secrets.nodePublish)) || (has(oldSelf.spec.secrets) && (has(oldSelf.spec.secrets.controller) || has(oldSelf.spec.secrets.controllerPublish) || has(oldSelf.spec.secrets.controllerExpand) || has(oldSelf.spec.secrets.controllerModify) || has(oldSelf.spec.secrets.nodeStage) || has(oldSelf.spec.secrets.nodePublish)))").message("spec.secrets cannot be added to a Volume that has been granted without: create another Volume with them").field_path(".spec.secrets"),
     validation = Rule::new("oldSelf.hasValue() || !has(self.spec.assignment)").optional_old_self(true).message("spec.assignment is written by the moor controller: remove it").field_path(".spec.assignment"),
@@ -115,11 +117,13 @@ pub struct VolumeSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "super::schema::string_map")]
     pub volume_context: BTreeMap<String, String>,
-    /// The uses that claims may ask for.
+    /// The uses that claims may ask for. They may be changed once the Volume is Ready: what is added counts when the driver has
+    /// confirmed it, and what is taken away no claim is granted any more.
     #[serde(default = "default_capabilities")]
     #[schemars(length(min = 1, max = 14))]
     pub capabilities: Vec<VolumeUse>,
-    /// How the volume is staged; claims share it.
+    /// How the volume is staged; claims share it. mountFlags may be changed once the Volume is Ready, and count when it is
+    /// staged next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount_options: Option<MountOptions>,
     /// Attach the volume without the right to write, where the driver can do that.
@@ -183,6 +187,13 @@ pub struct VolumeAssignment {
     /// What spec.source is to its driver. It stays as it is: CreateVolume is repeated with identical arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<AssignedSource>,
+    /// How claims get the volume: spec.capabilities and spec.mountOptions.mountFlags as the Plugin allows and the driver
+    /// confirms them. It follows an edit of those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted: Option<GrantedUse>,
+    /// The last edit of those. Absent: there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edit: Option<Edit>,
 }
 
 /// A call that a Volume itself needs.
@@ -199,6 +210,8 @@ pub enum VolumeOperation {
     Expand,
     /// ControllerModifyVolume, until the driver has taken the mutable parameters that are asked for.
     Modify,
+    /// ValidateVolumeCapabilities, until the driver confirms how the volume is to be used since that was edited.
+    Revalidate,
     /// DeleteVolume.
     Delete,
 }
@@ -259,6 +272,9 @@ pub struct VolumeStatus {
     /// The mutable parameters that the driver is asked for, or has refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modification: Option<Modification>,
+    /// What the driver has said of the last edit of capabilities and mount flags; absent where it was not asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edit: Option<EditAnswer>,
     /// Context from its creation, opaque, handed to the driver unchanged.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "super::schema::string_map")]
@@ -295,6 +311,7 @@ pub struct VolumeStatus {
     /// Ready: claims are granted. Expanded: the volume has the size that spec.capacity asks for; absent if it never grew.
     /// Exported: Pods can use it by spec.persistentVolumeClaim; absent without that.
     /// Modified: the driver has taken spec.mutableParameters; absent if they never changed.
+    /// Applied: claims get the volume as spec.capabilities and spec.mountOptions say; absent if they never changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::schema::conditions")]
     pub conditions: Vec<Condition>,

@@ -272,7 +272,13 @@ fn join(
         return Err(Waiting::Held(holder_of(seen, existing, claim)));
     }
     // kubelet has a volume staged once for all Pods of a node, in the way of the first. What nobody uses is made anew.
-    if claim.of_pod && users.is_empty() && claim.staged_as != existing.staged_as {
+    // So is what was staged before the flags of the Volume were edited.
+    let differs = if claim.of_pod {
+        claim.staged_as != existing.staged_as
+    } else {
+        volume.mount_flags != existing.staged_as.flags
+    };
+    if users.is_empty() && differs {
         return Err(Waiting::Held(holder_of(seen, existing, claim)));
     }
     // Where the Plugin says nothing Pods share their node, and nobody else shares it with them.

@@ -169,6 +169,8 @@ pub struct VolumeSeen {
     pub handle: String,
     /// The uses it allows.
     pub uses: Vec<VolumeUse>,
+    /// With which flags it is staged, unless for a Pod.
+    pub mount_flags: Vec<String>,
     /// Why no Attachment of it can be made now: something that it copies is not known (trap B20).
     pub unprepared: Option<String>,
     /// Its driver attaches read-only where it is asked to: PUBLISH_READONLY.

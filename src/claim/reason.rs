@@ -191,8 +191,8 @@ impl Waiting {
                 format!("Volume {volume} is being deleted and takes no new claims; delete this claim")
             }
             Self::UseNotListed { asked, listed } => format!(
-                "spec.capabilities of the Volume does not list {asked}, only {listed}, and what it lists never changes; \
-                 delete this claim and create one with a listed use"
+                "spec.capabilities of the Volume does not list {asked}, only {listed}; list it there, which counts when the \
+                 driver has confirmed it (condition Applied), or delete this claim and create one with a listed use"
             ),
             Self::NotAllowed(lack) => lack.message(),
             Self::NodeNotUsable { node, why } => format!("node {node}: {why}"),

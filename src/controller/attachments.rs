@@ -112,7 +112,8 @@ fn attachment_spec(
 /// How the volume is staged. What kubelet asks for a Pod with is more than what the PersistentVolume says: it adds the
 /// context of SELinux.
 fn staged_with(volume: &Volume, claim: &VolumeClaim) -> MountOptions {
-    let of_volume = volume.spec.mount_options.clone().unwrap_or_default();
+    let fs_type = volume.spec.mount_options.as_ref().and_then(|options| options.fs_type.clone());
+    let of_volume = MountOptions { fs_type, mount_flags: volume.mount_flags().to_vec() };
     if claim.spec.pod.is_none() {
         return of_volume;
     }

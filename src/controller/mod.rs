@@ -27,6 +27,7 @@ mod counts;
 mod csi_drivers;
 mod deregistration;
 mod drift;
+mod edits;
 mod events;
 mod exports;
 mod forgotten;

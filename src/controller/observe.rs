@@ -237,6 +237,24 @@ fn own_handle(known: &Known, volume_uid: Option<&str>) -> Option<Arc<VolumeHandl
     known.handles.by_index(BY_OWNER, volume_uid?).into_iter().next()
 }
 
+/// The Volume as it says itself, with nothing of its Plugin and its instances.
+fn volume_seen(volume: &Volume, driver: &str, handle: Option<&str>) -> VolumeSeen {
+    VolumeSeen {
+        uid: volume.metadata.uid.clone().unwrap_or_default(),
+        deleted: volume.metadata.deletion_timestamp.is_some(),
+        ready: volume.state() == VolumeState::Ready,
+        driver: driver.to_owned(),
+        handle: handle.unwrap_or_default().to_owned(),
+        uses: volume.uses(),
+        mount_flags: volume.mount_flags().to_vec(),
+        unprepared: None,
+        attaches_read_only: false,
+        read_only: volume.spec.read_only,
+        is_to_be_placed: volume.is_to_be_placed(),
+        tolerates_second_target: None,
+    }
+}
+
 pub(crate) fn observe(known: &Known, key: &VolumeKey) -> Observed {
     let volume = known.volumes.get_in(Named { namespace: &key.namespace, name: &key.name });
     let claims = known.claims.by_index(BY_VOLUME, &key.to_string());
@@ -276,17 +294,10 @@ pub(crate) fn observe(known: &Known, key: &VolumeKey) -> Observed {
     let named: Vec<_> = of_volume.into_iter().chain(of_handle).chain(of_attachments).collect();
     let is_assigned = volume.is_none() || of_volume.is_some();
     let volume_seen = volume.as_deref().map(|v| VolumeSeen {
-        uid: v.metadata.uid.clone().unwrap_or_default(),
-        deleted: v.metadata.deletion_timestamp.is_some(),
-        ready: v.state() == VolumeState::Ready,
-        driver: driver.clone(),
-        handle: id.unwrap_or_default(),
-        uses: v.spec.capabilities.clone(),
         unprepared: unprepared(&v.spec.plugin_name, plugin.as_deref(), handle.as_deref(), &instances),
         attaches_read_only: attaches_read_only(handle.as_deref(), &instances),
-        read_only: v.spec.read_only,
-        is_to_be_placed: v.is_to_be_placed(),
         tolerates_second_target: plugin.as_ref().and_then(|p| p.spec.tolerates_second_target),
+        ..volume_seen(v, &driver, id.as_deref())
     });
     let caller = of_volume.and_then(|c| known.instances.get(&c.instance));
     let drivers =

@@ -8,14 +8,14 @@ use super::context::Context;
 use super::key::{Key, VolumeKey};
 use super::observe::{Observed, observe};
 use super::room::Locked;
-use super::{act, drift, looks, record, refusals, schedulable, volumes};
+use super::{act, drift, edits, looks, record, refusals, schedulable, volumes};
 use crate::api::attachment::ControllerRef;
 use crate::api::conditions::{READY, Reason};
 use crate::api::{ClaimUid, VolumeState};
 use crate::claim::Verdict;
 use crate::k8s::{ApiError, Next};
 use crate::leader::{LeaderStep, Look, Looked, plan};
-use crate::volume::{InstanceSeen, growth, modification};
+use crate::volume::{InstanceSeen, edit, growth, modification};
 
 /// More steps than one Volume can need at a time; the pass goes on behind the keys that wait.
 const STEPS: usize = 64;
@@ -43,6 +43,7 @@ pub(crate) async fn run(ctx: &Context, volume: &VolumeKey) -> Next {
                     continue;
                 }
                 drift::report(ctx, &seen).await;
+                edits::report(ctx, &seen).await;
                 let untold = schedulable::report(ctx, &seen).await;
                 let untold = untold.unwrap_or_else(|error| {
                     tracing::warn!(%volume, %error, "cannot tell whether it is schedulable");
@@ -149,6 +150,7 @@ fn waits_for_instances(seen: &Observed, verdicts: &[(ClaimUid, Verdict)]) -> Opt
         && !leaves
         && growth::wanted(volume).is_none()
         && modification::due(volume).is_none()
+        && edit::wanted(volume).is_none()
         && seen.forgotten.is_empty()
         && !verdicts.iter().any(waits);
     (!settled).then(|| volume.spec.plugin_name.clone())

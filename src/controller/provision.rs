@@ -40,7 +40,7 @@ pub(crate) async fn run(ctx: &Context, claim: &ProvisionedFor) -> Next {
 async fn step(ctx: &Context, claim: &ProvisionedFor) -> Result<Option<Next>, ApiError> {
     let name = provisioned_name(&claim.uid);
     match ctx.volumes.get_in(Named { namespace: &ctx.namespace, name: &name }) {
-        Some(volume) => go_on(ctx, claim, &volume).await,
+        Some(volume) => Box::pin(go_on(ctx, claim, &volume)).await,
         None => begin(ctx, claim).await,
     }
 }

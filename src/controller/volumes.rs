@@ -9,7 +9,7 @@ use super::claims::held;
 use super::context::Context;
 use super::handles;
 use crate::api::conditions::{self, Desired, READY, Reason};
-use crate::api::volume::{Expansion, VolumeAssignment};
+use crate::api::volume::{Expansion, GrantedUse, VolumeAssignment};
 use crate::api::{FINALIZER, Volume, VolumeHandle, VolumeState, VolumeStatus};
 use crate::k8s::ApiError;
 use crate::k8s::events::EventReason;
@@ -18,7 +18,12 @@ use crate::volume::{self, VolumeWaiting, growth, handle_of, modification};
 /// Writes finalizer and assignment in one patch.
 pub(crate) async fn assign(ctx: &Context, volume: &Volume, to: &VolumeAssignment) -> Result<bool, ApiError> {
     let mut assigned = held(volume);
-    assigned.spec.assignment = Some(to.clone());
+    let mut to = to.clone();
+    if volume.spec.assignment.is_none() {
+        // What the spec says cannot be edited before the Volume is Ready.
+        to.granted = Some(GrantedUse::asked(&volume.spec));
+    }
+    assigned.spec.assignment = Some(to);
     ctx.writer.update(&ctx.volumes, volume, &assigned).await
 }
 

@@ -98,7 +98,7 @@ impl NotAllowed {
 }
 
 /// What a Volume asks for and its namespace may not: one that is deleted asks for the end of its storage, one that is Ready
-/// for the parameters that can be changed by now, any other for all that its spec says. Counts only for what has not been
+/// for the parameters and flags that can be changed by now, any other for all that its spec says. Counts only for what has not been
 /// granted yet.
 #[must_use]
 pub fn volume(plugin: Option<&Plugin>, namespace: &NamespaceSeen, volume: &Volume) -> Option<NotAllowed> {
@@ -106,13 +106,15 @@ pub fn volume(plugin: Option<&Plugin>, namespace: &NamespaceSeen, volume: &Volum
     let registers = spec.volume_handle.is_some();
     let deletes_registered = registers && spec.deletion_policy == Some(DeletionPolicy::Delete);
     let delete = (deletes_registered, Right::DeleteRegistered, "spec.deletionPolicy");
+    let options = spec.mount_options.as_ref();
+    let has_flags = options.is_some_and(|o| !o.mount_flags.is_empty());
+    let flags = (has_flags, Right::Parameterise, MOUNT_FLAGS);
     let modifies = (!spec.mutable_parameters.is_empty(), Right::Parameterise, "spec.mutableParameters");
     let asked = if volume.metadata.deletion_timestamp.is_some() {
         vec![delete]
     } else if spec.assignment.is_some() && volume.state() == VolumeState::Ready {
-        vec![modifies]
+        vec![modifies, flags]
     } else {
-        let options = spec.mount_options.as_ref();
         vec![
             (!registers, Right::Create, "spec.capacity"),
             (registers, Right::Register, "spec.volumeHandle"),
@@ -121,7 +123,7 @@ pub fn volume(plugin: Option<&Plugin>, namespace: &NamespaceSeen, volume: &Volum
             (!spec.volume_context.is_empty(), Right::Parameterise, "spec.volumeContext"),
             (spec.secrets.as_ref().is_some_and(|s| !s.is_empty()), Right::Parameterise, "spec.secrets"),
             (options.is_some_and(|o| o.fs_type.is_some()), Right::Parameterise, "spec.mountOptions.fsType"),
-            (options.is_some_and(|o| !o.mount_flags.is_empty()), Right::Parameterise, MOUNT_FLAGS),
+            flags,
             delete,
         ]
     };
@@ -183,7 +185,8 @@ fn first_lack(
     asked.into_iter().filter(|(is, ..)| *is).find_map(|(_, right, field)| lacks(right, field))
 }
 
-const MOUNT_FLAGS: &str = "spec.mountOptions.mountFlags";
+/// The field that says how a volume is mounted.
+pub const MOUNT_FLAGS: &str = "spec.mountOptions.mountFlags";
 
 fn lacks(
     plugin: Option<&Plugin>,

@@ -167,7 +167,9 @@ pub(super) fn persistent_volume(
             ..ObjectReference::default()
         }),
         csi: Some(source),
-        mount_options: options.map(|o| o.mount_flags.clone()).filter(|flags| !flags.is_empty()),
+        mount_options: (!how.is_block)
+            .then(|| volume.mount_flags().to_vec())
+            .filter(|flags| !flags.is_empty()),
         node_affinity: node_affinity(&status.accessible_topology),
         persistent_volume_reclaim_policy: Some("Retain".to_owned()),
         volume_mode: Some(volume_mode(how)),

@@ -47,7 +47,7 @@ pub fn persistent_volume(volume: &Volume) -> Option<PersistentVolume> {
         capacity: Some(BTreeMap::from([("storage".to_owned(), capacity(volume)?)])),
         claim_ref: Some(claim_ref(provision)),
         csi: Some(source),
-        mount_options: options.map(|o| o.mount_flags.clone()).filter(|flags| !flags.is_empty()),
+        mount_options: (!block).then(|| volume.mount_flags().to_vec()).filter(|flags| !flags.is_empty()),
         node_affinity: node_affinity(&status.accessible_topology),
         persistent_volume_reclaim_policy: Some(provision.reclaim_policy.as_str().to_owned()),
         storage_class_name: Some(provision.storage_class_name.clone()),

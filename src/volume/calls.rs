@@ -7,7 +7,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{growth, handle_of, modification};
+use super::{edit, growth, handle_of, modification};
 use crate::api::volume::{AssignedSource, VolumeOperation};
 use crate::api::{Volume, VolumeHandle, VolumeState};
 
@@ -26,6 +26,8 @@ pub enum VolumeCall {
     Expand,
     /// ControllerModifyVolume.
     Modify,
+    /// ValidateVolumeCapabilities of a volume whose use was edited.
+    Revalidate,
 }
 
 /// One step. Every variant is at most one side effect.
@@ -78,12 +80,16 @@ pub fn plan(volume: &Volume, agent: &str) -> AgentStep {
         (VolumeOperation::Modify, VolumeState::Ready) if !deleted && modification::due(volume).is_some() => {
             VolumeCall::Modify
         }
+        (VolumeOperation::Revalidate, VolumeState::Ready) if !deleted && edit::is_open(volume) => {
+            VolumeCall::Revalidate
+        }
         (VolumeOperation::Adopt, _)
         | (
             VolumeOperation::Create
             | VolumeOperation::Validate
             | VolumeOperation::Expand
-            | VolumeOperation::Modify,
+            | VolumeOperation::Modify
+            | VolumeOperation::Revalidate,
             VolumeState::Pending | VolumeState::Created | VolumeState::Ready | VolumeState::Deleted,
         )
         | (VolumeOperation::Delete, VolumeState::Pending | VolumeState::Deleted) => return AgentStep::Idle,
@@ -91,7 +97,7 @@ pub fn plan(volume: &Volume, agent: &str) -> AgentStep {
     let undoes = match call {
         VolumeCall::Delete => true,
         VolumeCall::Create | VolumeCall::DeleteRejected | VolumeCall::Expand | VolumeCall::Modify => deleted,
-        VolumeCall::Validate => false,
+        VolumeCall::Validate | VolumeCall::Revalidate => false,
     };
     if undoes && !volume.spec.deletes_storage() {
         AgentStep::GiveUp(call)
@@ -162,7 +168,7 @@ pub fn standing(
         return Standing::Changed;
     }
     match call {
-        VolumeCall::Create | VolumeCall::Validate => Standing::Valid,
+        VolumeCall::Create | VolumeCall::Validate | VolumeCall::Revalidate => Standing::Valid,
         VolumeCall::Delete if lock.is_some_and(|lock| is_closed_by(lock, live)) => Standing::Valid,
         VolumeCall::Delete => Standing::NotClosed,
         VolumeCall::Expand | VolumeCall::Modify if lock.is_some_and(|lock| is_held_by(lock, live)) => {
@@ -190,7 +196,11 @@ pub fn may_give_up(call: VolumeCall, volume: &Volume, lock: Option<&VolumeHandle
 pub fn changes_volume(call: VolumeCall) -> bool {
     match call {
         VolumeCall::Expand | VolumeCall::Modify => true,
-        VolumeCall::Create | VolumeCall::Validate | VolumeCall::Delete | VolumeCall::DeleteRejected => false,
+        VolumeCall::Create
+        | VolumeCall::Validate
+        | VolumeCall::Revalidate
+        | VolumeCall::Delete
+        | VolumeCall::DeleteRejected => false,
     }
 }
 
@@ -214,7 +224,11 @@ pub(super) fn may_be_calling(operation: Option<VolumeOperation>, state: VolumeSt
 #[must_use]
 pub fn id_to_delete(call: VolumeCall, volume: &Volume) -> Option<&str> {
     match call {
-        VolumeCall::Create | VolumeCall::Validate | VolumeCall::Expand | VolumeCall::Modify => None,
+        VolumeCall::Create
+        | VolumeCall::Validate
+        | VolumeCall::Revalidate
+        | VolumeCall::Expand
+        | VolumeCall::Modify => None,
         VolumeCall::Delete => handle_of(volume),
         VolumeCall::DeleteRejected => volume.rejected().map(|r| r.volume_handle.as_str()),
     }

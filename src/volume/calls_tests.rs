@@ -6,7 +6,7 @@ use super::*;
 use crate::api::attachment::ControllerRef;
 use crate::api::volume::{DeletionPolicy, Rejected, VolumeAssignment};
 
-use VolumeOperation::{Create, Delete, Expand, Modify, Validate};
+use VolumeOperation::{Create, Delete, Expand, Modify, Revalidate, Validate};
 use VolumeState::{Created, Deleted, Pending, Ready};
 
 fn volume(operation: VolumeOperation, state: VolumeState, deleted: bool) -> Volume {
@@ -41,6 +41,9 @@ fn each_operation_is_due_until_its_state_is_reached() {
         (Create, Ready, true, None),
         (Validate, Pending, false, Some(VolumeCall::Validate)),
         (Validate, Pending, true, None),
+        (Revalidate, Ready, false, None),
+        (Revalidate, Pending, false, None),
+        (Revalidate, Ready, true, None),
         (Delete, Ready, true, Some(VolumeCall::Delete)),
         (Delete, Created, true, Some(VolumeCall::Delete)),
         (Delete, Deleted, true, None),

@@ -7,6 +7,7 @@
 
 pub mod active;
 pub mod calls;
+pub mod edit;
 pub mod growth;
 pub mod import;
 pub mod instance;

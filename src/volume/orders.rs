@@ -1,10 +1,13 @@
-//! Which call the instance of a Ready volume is ordered to make: to make it larger, to have it be otherwise, or none.
+//! Which call the instance of a Ready volume is ordered to make: to make it larger, to have it be otherwise, to confirm how it
+//! is to be used, or none.
 //!
 //! There is one order at a time, so that there is one call at a time. Where both are due and one is refused, or cannot even be
 //! asked for, the other one has its turn. A growth that fails is called again as soon as it has its next turn. A modification
 //! that fails keeps its back-off whatever is ordered in between (`agent/calls/retry.rs`), so two that always fail do not
-//! chase each other.
+//! chase each other. What was edited of the volume's use is asked once at its turn, and when the driver does not confirm it,
+//! only while nothing else is due.
 
+use super::edit;
 use super::growth::{self, Fails};
 use super::modification;
 use super::seen::{Seen, VolumeStep, Wish};
@@ -23,11 +26,18 @@ pub(super) fn follow(seen: &Seen<'_>, own: &HandleSeen) -> VolumeStep {
         (Wish::Wait(why), Wish::Wait(_) | Wish::Nothing) | (Wish::Nothing, Wish::Wait(why)) => {
             (None, Some(why))
         }
-        (Wish::Nothing, Wish::Nothing) => return VolumeStep::Idle,
+        (Wish::Nothing, Wish::Nothing) => (None, None),
     };
-    let step = match call {
-        Some(operation) => order(seen, own, operation),
-        None => rest(seen),
+    let call = match edit::wish(seen, rested(seen)) {
+        Wish::Write(step) => return step,
+        Wish::Call if call.is_none() || has_turn(seen, call) => Some(VolumeOperation::Revalidate),
+        Wish::Call | Wish::Wait(_) | Wish::Nothing => call,
+    };
+    let step = match (call, &waits) {
+        (Some(operation), _) => order(seen, own, operation),
+        (None, Some(_)) => rest(seen, is_order),
+        // What was ordered and is done stays as it is, but for a question whose answer nobody wants any more.
+        (None, None) => rest(seen, |operation| operation == VolumeOperation::Revalidate),
     };
     match (step, waits) {
         (VolumeStep::Idle, Some(why)) => VolumeStep::Wait(why),
@@ -62,6 +72,21 @@ fn turn(seen: &Seen<'_>) -> VolumeOperation {
     }
 }
 
+/// Whether an edit comes before another call that is due: it has not been asked about yet, and that other one has not been
+/// ordered, or has failed. One that is running comes to its end first.
+fn has_turn(seen: &Seen<'_>, other: Option<VolumeOperation>) -> bool {
+    let volume = seen.volume;
+    let ordered = volume.spec.assignment.as_ref().map(|assignment| assignment.operation);
+    let has_failed = match other {
+        Some(VolumeOperation::Expand) => growth::fails(volume).is_some(),
+        Some(VolumeOperation::Modify) => {
+            modification::fails(volume).is_some() && !modification::is_open(volume)
+        }
+        Some(_) | None => true,
+    };
+    !edit::is_refused(volume) && (ordered != other || has_failed)
+}
+
 /// The call is ordered of who makes the controller calls of the VolumeHandle, so that no two are made beside each other.
 fn order(seen: &Seen<'_>, own: &HandleSeen, operation: VolumeOperation) -> VolumeStep {
     let Some(assignment) = &seen.volume.spec.assignment else { return VolumeStep::Idle };
@@ -73,7 +98,11 @@ fn order(seen: &Seen<'_>, own: &HandleSeen, operation: VolumeOperation) -> Volum
     };
     let Some(to) = to else { return VolumeStep::Idle };
     let stays = caller == Some(&to);
-    if stays && assignment.operation == operation {
+    let mut ordered = seen.volume.assignment(operation, Some(to));
+    if operation == VolumeOperation::Revalidate {
+        ordered.edit = Some(edit::next(seen.volume));
+    }
+    if *assignment == ordered {
         return VolumeStep::Idle;
     }
     if !stays && is_order(assignment.operation) && own.controller.is_some() {
@@ -81,13 +110,13 @@ fn order(seen: &Seen<'_>, own: &HandleSeen, operation: VolumeOperation) -> Volum
         // that one may be back, so this is no takeover from somebody who is dead.
         return take_back(seen, assignment);
     }
-    VolumeStep::Assign(seen.volume.assignment(operation, Some(to)))
+    VolumeStep::Assign(ordered)
 }
 
 /// No call is due: one that was ordered, and waits for something now, is taken back.
-fn rest(seen: &Seen<'_>) -> VolumeStep {
+fn rest(seen: &Seen<'_>, ends: impl Fn(VolumeOperation) -> bool) -> VolumeStep {
     match &seen.volume.spec.assignment {
-        Some(assignment) if is_order(assignment.operation) => take_back(seen, assignment),
+        Some(assignment) if ends(assignment.operation) => take_back(seen, assignment),
         Some(_) | None => VolumeStep::Idle,
     }
 }
@@ -96,9 +125,24 @@ fn take_back(seen: &Seen<'_>, assignment: &VolumeAssignment) -> VolumeStep {
     VolumeStep::Assign(VolumeAssignment { operation: before(seen), ..assignment.clone() })
 }
 
-fn is_order(operation: VolumeOperation) -> bool {
+/// The assignment as it is when the order that stands is the only one that an edit is to take back: its own.
+fn rested(seen: &Seen<'_>) -> VolumeAssignment {
+    let assignment = seen.volume.spec.assignment.clone().unwrap_or_default();
+    match assignment.operation {
+        VolumeOperation::Revalidate => VolumeAssignment { operation: before(seen), ..assignment },
+        VolumeOperation::Create
+        | VolumeOperation::Validate
+        | VolumeOperation::Adopt
+        | VolumeOperation::Expand
+        | VolumeOperation::Modify
+        | VolumeOperation::Delete => assignment,
+    }
+}
+
+/// Whether an operation is an order to a volume that is Ready, which others may follow.
+pub(super) fn is_order(operation: VolumeOperation) -> bool {
     match operation {
-        VolumeOperation::Expand | VolumeOperation::Modify => true,
+        VolumeOperation::Expand | VolumeOperation::Modify | VolumeOperation::Revalidate => true,
         VolumeOperation::Create
         | VolumeOperation::Validate
         | VolumeOperation::Adopt

@@ -6,7 +6,7 @@
 //! deleted: wait for Attachments and for the end of an export --BeginClosing--> quorum LIST --AssignDelete--> (agent) Deleted
 //!          --RemoveHandle--> FreeVolume --> gone
 //! made and unusable: stays Pending --JudgeRejected--> (agent) deletes it and then calls CreateVolume anew (`calls.rs`)
-//! Ready --Assign Expand | Modify--> (agent) as asked for; by nodes alone --ReportExpanded (`orders.rs`)
+//! Ready --Assign Expand | Modify | Revalidate--> (agent) as asked for; by nodes alone --ReportExpanded (`orders.rs`)
 //! Ready, adopted without a caller --Assign Adopt--> (nobody calls) the same, with who is to call DeleteVolume one day
 //! mode switch, first controller instance: BeginClosing --> quorum LIST --FinishClosing--> open at the next epoch
 //!          (rule R3)
@@ -14,7 +14,7 @@
 
 use super::calls::may_be_calling;
 use super::instance::SaidBy;
-use super::orders::{before, follow};
+use super::orders::{before, follow, is_order};
 use super::reason::{Left, VolumeWaiting};
 use super::seen::{Seen, VolumeStep};
 use super::source::{self, SourceLack};
@@ -57,9 +57,7 @@ fn bring_up(seen: &Seen<'_>) -> VolumeStep {
         VolumeState::Pending if current.is_none() => handle_or_ready(seen),
         VolumeState::Pending if assignment.operation == VolumeOperation::Adopt => handle_or_ready(seen),
         // Its status was lost: CreateVolume tells it again.
-        VolumeState::Pending
-            if matches!(assignment.operation, VolumeOperation::Expand | VolumeOperation::Modify) =>
-        {
+        VolumeState::Pending if is_order(assignment.operation) => {
             VolumeStep::Assign(VolumeAssignment { operation: before(seen), ..assignment.clone() })
         }
         // Its status was lost since it was made: what it was made of may have gone meanwhile.
@@ -127,7 +125,7 @@ fn first_assignment(seen: &Seen<'_>) -> VolumeStep {
     };
     let place =
         seen.first_place.clone().filter(|place| seen.volume.is_to_be_placed() && !place.segments.is_empty());
-    VolumeStep::Assign(VolumeAssignment { operation, controller: Some(chosen), place, source })
+    VolumeStep::Assign(VolumeAssignment { place, source, ..seen.volume.assignment(operation, Some(chosen)) })
 }
 
 /// How a volume is taken that exists.
@@ -312,7 +310,8 @@ fn delete_unlocked(seen: &Seen<'_>, storage_goes: bool, heir: Option<ControllerR
                 | VolumeOperation::Validate
                 | VolumeOperation::Adopt
                 | VolumeOperation::Expand
-                | VolumeOperation::Modify,
+                | VolumeOperation::Modify
+                | VolumeOperation::Revalidate,
             ),
             VolumeState::Created | VolumeState::Ready,
         ) if storage_goes && (seen.handle.is_none() || !seen.same_driver) => {
@@ -333,7 +332,8 @@ fn delete_unlocked(seen: &Seen<'_>, storage_goes: bool, heir: Option<ControllerR
                 | VolumeOperation::Validate
                 | VolumeOperation::Adopt
                 | VolumeOperation::Expand
-                | VolumeOperation::Modify,
+                | VolumeOperation::Modify
+                | VolumeOperation::Revalidate,
             ),
             VolumeState::Created | VolumeState::Ready,
         )
@@ -343,6 +343,7 @@ fn delete_unlocked(seen: &Seen<'_>, storage_goes: bool, heir: Option<ControllerR
                 | VolumeOperation::Adopt
                 | VolumeOperation::Expand
                 | VolumeOperation::Modify
+                | VolumeOperation::Revalidate
                 | VolumeOperation::Delete,
             ),
             VolumeState::Pending,

@@ -2,6 +2,7 @@
 
 mod deletion;
 mod drivers;
+mod edit;
 mod growth;
 mod modification;
 mod source;
@@ -160,7 +161,7 @@ fn open_with(first: &ControllerRef) -> VolumeStep {
     VolumeStep::FinishClosing { mode: AccessMode::SingleNodeWriter, first_controller: Some(first.clone()) }
 }
 
-use VolumeOperation::{Adopt, Create, Delete, Expand, Modify, Validate};
+use VolumeOperation::{Adopt, Create, Delete, Expand, Modify, Revalidate, Validate};
 use VolumeState::{Created, Deleted, Pending, Ready};
 
 #[test]

@@ -26,6 +26,7 @@ mod deregistration;
 mod devices_in_use;
 mod drift;
 mod driver_pods;
+mod edited;
 mod events;
 mod exported;
 mod fault_matrix;
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
         devices_in_use::CASES,
         drift::CASES,
         driver_pods::CASES,
+        edited::CASES,
         events::CASES,
         exported::CASES,
         fault_matrix::CASES,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::agent::host::paths::HostPath;
 use crate::api::claim::VolumeClaim;
+use crate::api::edit::GrantedUse;
 use crate::api::quantity::{self, QuantityError};
 use crate::api::{AccessMode, Attachment, AttachmentMode, Volume};
 use crate::attachment::record::Record;
@@ -240,7 +241,7 @@ pub fn create_volume(
         name: create_name(volume),
         // Without a size no range, rather than one of zeroes: that is the driver's own choice.
         capacity_range: (range.required_bytes > 0 || range.limit_bytes > 0).then_some(range),
-        volume_capabilities: uses(volume, modes),
+        volume_capabilities: uses(volume, &GrantedUse::of(volume), modes),
         parameters: spec.parameters.clone(),
         mutable_parameters: spec.mutable_parameters.clone(),
         secrets: secrets.into_field(),
@@ -281,7 +282,7 @@ pub fn controller_expand(
         volume_id: handle_of(volume).ok_or(ArgumentError::NoHandle)?.to_owned(),
         capacity_range: Some(wire::CapacityRange { required_bytes, limit_bytes }),
         secrets: secrets.into_field(),
-        volume_capability: uses(volume, modes).into_iter().next(),
+        volume_capability: uses(volume, &GrantedUse::of(volume), modes).into_iter().next(),
     })
 }
 
@@ -295,16 +296,19 @@ pub fn controller_modify(
     Ok(wire::ControllerModifyVolumeRequest { volume_id, secrets: secrets.into_field(), mutable_parameters })
 }
 
-/// ValidateVolumeCapabilities for a registered Volume.
+/// ValidateVolumeCapabilities for a Volume that is registered, or whose use was edited, for what is `asked` of it.
 pub fn validate(
     volume: &Volume,
+    asked: &GrantedUse,
     secrets: Secrets,
     modes: SingleNode,
 ) -> Result<wire::ValidateVolumeCapabilitiesRequest, ArgumentError> {
+    let made = volume.status.as_ref().filter(|_| volume.spec.volume_handle.is_none());
+    let context = made.map_or(&volume.spec.volume_context, |status| &status.volume_context);
     Ok(wire::ValidateVolumeCapabilitiesRequest {
-        volume_id: volume.spec.volume_handle.clone().ok_or(ArgumentError::NoHandle)?,
-        volume_context: volume.spec.volume_context.clone(),
-        volume_capabilities: uses(volume, modes),
+        volume_id: handle_of(volume).ok_or(ArgumentError::NoHandle)?.to_owned(),
+        volume_context: context.clone(),
+        volume_capabilities: uses(volume, asked, modes),
         secrets: secrets.into_field(),
         ..wire::ValidateVolumeCapabilitiesRequest::default()
     })
@@ -317,17 +321,18 @@ pub fn delete_volume(
     secrets: Secrets,
 ) -> Result<FollowUp<wire::DeleteVolumeRequest>, ArgumentError> {
     let volume_id = id_to_delete(call, volume).ok_or(ArgumentError::NoHandle)?.to_owned();
-    let flags = volume.spec.mount_options.as_ref().map(|options| options.mount_flags.clone());
     let request = wire::DeleteVolumeRequest { volume_id, secrets: secrets.into_field() };
-    Ok(FollowUp { request, earlier_flags: flags.unwrap_or_default() })
+    let mut earlier_flags = GrantedUse::asked(&volume.spec).mount_flags;
+    earlier_flags.extend_from_slice(volume.mount_flags());
+    Ok(FollowUp { request, earlier_flags })
 }
 
-fn uses(volume: &Volume, modes: SingleNode) -> Vec<wire::VolumeCapability> {
-    let options = volume.spec.mount_options.clone().unwrap_or_default();
+fn uses(volume: &Volume, asked: &GrantedUse, modes: SingleNode) -> Vec<wire::VolumeCapability> {
+    let fs_type = volume.spec.mount_options.as_ref().and_then(|options| options.fs_type.as_deref());
     let of = |access: AccessMode, attachment: AttachmentMode| {
-        to_proto(access, attachment, options.fs_type.as_deref(), &options.mount_flags, modes)
+        to_proto(access, attachment, fs_type, &asked.mount_flags, modes)
     };
-    volume.spec.capabilities.iter().map(|u| of(u.access_mode, u.attachment_mode)).collect()
+    asked.capabilities.iter().map(|u| of(u.access_mode, u.attachment_mode)).collect()
 }
 
 fn publish_context(attachment: &Attachment) -> BTreeMap<String, String> {

@@ -2,7 +2,7 @@ use super::*;
 use crate::api::attachment::{AttachmentSpec, AttachmentStatus, Fixed};
 use crate::api::capability::{MountOptions, VolumeUse};
 use crate::api::claim::{ClaimMountOptions, VolumeClaimSpec};
-use crate::api::volume::{Segments, TopologyRequest, VolumeSpec};
+use crate::api::volume::{Segments, TopologyRequest, VolumeAssignment, VolumeSpec};
 use crate::csi::proto::csi::v1::volume_capability::{AccessType, access_mode::Mode};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
@@ -114,7 +114,7 @@ fn every_call_carries_the_contexts_of_the_volume() {
     let mut volume = volume();
     volume.spec.volume_handle = Some("registered".into());
     volume.spec.volume_context = map("registered");
-    let asked = validate(&volume, Secrets::none(), SingleNode::WriterOnly).unwrap();
+    let asked = validate(&volume, &GrantedUse::of(&volume), Secrets::none(), SingleNode::WriterOnly).unwrap();
     assert_eq!(asked.volume_context, map("registered"));
 }
 
@@ -139,7 +139,10 @@ fn every_call_that_takes_secrets_gets_them() {
     assert_eq!(node_stage(&attachment, &path, given()).secrets, map("secret"));
     assert_eq!(node_publish(&attachment, &claim(), &path, &path, given()).request.secrets, map("secret"));
     assert_eq!(create_volume(&volume, given(), ALL).unwrap().secrets, map("secret"));
-    assert_eq!(validate(&volume, given(), SingleNode::WriterOnly).unwrap().secrets, map("secret"));
+    assert_eq!(
+        validate(&volume, &GrantedUse::of(&volume), given(), SingleNode::WriterOnly).unwrap().secrets,
+        map("secret")
+    );
     assert_eq!(delete_volume(VolumeCall::Delete, &volume, given()).unwrap().request.secrets, map("secret"));
 }
 
@@ -158,7 +161,11 @@ fn every_call_hides_the_flags_of_the_one_that_it_goes_on_from() {
     assert_eq!(publish.earlier_flags, ["password=one"], "the driver knows how it was staged");
     assert_eq!(flags_to_hide(Some(&attachment), Some(&claim)), ["password=one", "password=two"]);
     let delete = delete_volume(VolumeCall::Delete, &volume, Secrets::none()).unwrap();
-    assert_eq!(delete.earlier_flags, ["password=three"]);
+    assert_eq!(delete.earlier_flags, ["password=three", "password=three"]);
+    let granted = GrantedUse { mount_flags: vec!["password=four".into()], ..GrantedUse::default() };
+    volume.spec.assignment = Some(VolumeAssignment { granted: Some(granted), ..VolumeAssignment::default() });
+    let delete = delete_volume(VolumeCall::Delete, &volume, Secrets::none()).unwrap();
+    assert_eq!(delete.earlier_flags, ["password=three", "password=four"], "edited, and not granted yet");
 }
 
 /// T25.
@@ -170,7 +177,9 @@ fn validation_asks_for_every_use_with_its_options() {
         Some(MountOptions { fs_type: Some("xfs".into()), mount_flags: vec!["noatime".into()] });
     let reader = VolumeUse { access_mode: AccessMode::MultiNodeReader, ..VolumeUse::default() };
     volume.spec.capabilities.push(reader);
-    let asked = validate(&volume, Secrets::none(), SingleNode::WriterOnly).unwrap().volume_capabilities;
+    let asked = validate(&volume, &GrantedUse::of(&volume), Secrets::none(), SingleNode::WriterOnly)
+        .unwrap()
+        .volume_capabilities;
     let modes: Vec<_> = asked.iter().map(|c| c.access_mode.unwrap().mode()).collect();
     assert_eq!(modes, [Mode::SingleNodeWriter, Mode::MultiNodeReaderOnly]);
     for capability in &asked {
@@ -284,7 +293,7 @@ fn what_cannot_be_asked_is_an_error_with_the_field() {
     let error = create_volume(&volume, Secrets::none(), ALL).unwrap_err();
     assert!(error.to_string().contains("spec.capacity"), "{error}");
     assert!(delete_volume(VolumeCall::Delete, &volume, Secrets::none()).is_err());
-    assert!(validate(&volume, Secrets::none(), SingleNode::WriterOnly).is_err());
+    assert!(validate(&volume, &GrantedUse::of(&volume), Secrets::none(), SingleNode::WriterOnly).is_err());
 }
 
 #[test]

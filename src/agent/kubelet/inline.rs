@@ -105,10 +105,9 @@ impl Inline {
             access_mode: mode,
             attachment_mode: AttachmentMode::FileSystem,
             // A Pod's claim says all flags with which it is mounted. Here nobody but the Volume has any.
-            mount_options: volume
-                .spec
-                .mount_options
-                .map(|options| ClaimMountOptions { mount_flags: options.mount_flags }),
+            mount_options: Some(volume.mount_flags().to_vec())
+                .filter(|flags| !flags.is_empty())
+                .map(|mount_flags| ClaimMountOptions { mount_flags }),
             pod: Some(pod),
             ..VolumeClaimSpec::default()
         };
@@ -231,11 +230,9 @@ fn named(request: &wire::NodePublishVolumeRequest) -> Result<&str, String> {
 /// The mode in which a Pod uses a Volume that it names: the first of the Volume's that is one to read, or to write.
 fn mode_of(volume: &Volume, request: &wire::NodePublishVolumeRequest) -> Result<AccessMode, String> {
     let name = volume.name_any();
-    let uses = volume.spec.capabilities.iter();
+    let uses = volume.uses();
     let modes = || {
-        uses.clone()
-            .filter(|one| one.attachment_mode == AttachmentMode::FileSystem)
-            .map(|one| one.access_mode)
+        uses.iter().filter(|one| one.attachment_mode == AttachmentMode::FileSystem).map(|one| one.access_mode)
     };
     if modes().next().is_none() {
         return Err(format!(

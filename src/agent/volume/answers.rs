@@ -12,7 +12,7 @@ use crate::agent::context::Agent;
 use crate::api::conditions::{Desired, Reason};
 use crate::api::names::handle_of_import;
 use crate::api::quantity;
-use crate::api::volume::{Rejected, Segments, VolumeStatus};
+use crate::api::volume::{EditAnswer, GrantedUse, Rejected, Segments, VolumeStatus};
 use crate::api::{Plugin, Volume, VolumeState};
 use crate::csi::proto::csi::v1 as wire;
 use crate::csi::{CallError, Meaning, Origin, Rpc};
@@ -29,7 +29,7 @@ const REASON: usize = 1024;
 pub(crate) fn rpc_of(call: VolumeCall) -> Rpc {
     match call {
         VolumeCall::Create => Rpc::CreateVolume,
-        VolumeCall::Validate => Rpc::ValidateVolumeCapabilities,
+        VolumeCall::Validate | VolumeCall::Revalidate => Rpc::ValidateVolumeCapabilities,
         VolumeCall::Expand => Rpc::ControllerExpandVolume,
         VolumeCall::Modify => Rpc::ControllerModifyVolume,
         VolumeCall::Delete | VolumeCall::DeleteRejected => Rpc::DeleteVolume,
@@ -76,6 +76,8 @@ pub(crate) enum Answer {
     Modified(Modified),
     /// It may be registered; with whether the driver confirms, and the UID of the Plugin.
     Validated(Desired, Option<String>),
+    /// It may be used as it was edited to be; with the number of that edit, and whether the driver confirms.
+    Revalidated(i64, Desired),
     /// The storage is gone; with a word about how.
     Deleted(Option<String>),
     /// What nobody could use is gone.
@@ -123,6 +125,10 @@ impl Answer {
                 status.volume_context.clone_from(&volume.spec.volume_context);
                 Desired::new(Reason::Validated, "the driver was asked about it; its VolumeHandle comes next")
             }
+            Self::Revalidated(number, confirmed) => {
+                status.edit = Some(EditAnswer { number, error: None });
+                confirmed
+            }
             Self::Deleted(note) => {
                 let message = note.map_or("the driver has deleted it".into(), |n| format!("deleted; {n}"));
                 deleted(status, &message)
@@ -150,8 +156,13 @@ pub(crate) async fn call(
     match call {
         VolumeCall::Create => create(due, volume, with).await,
         VolumeCall::Validate => {
-            let confirmed = validate::call(due, volume, with.means).await?;
+            let confirmed = validate::call(due, volume, &GrantedUse::of(volume), with.means).await?;
             Ok(Answer::Validated(confirmed, with.plugin_uid))
+        }
+        VolumeCall::Revalidate => {
+            let edit = volume.edit().cloned().unwrap_or_default();
+            let confirmed = validate::call(due, volume, &edit.asked, with.means).await?;
+            Ok(Answer::Revalidated(edit.number, confirmed))
         }
         VolumeCall::Expand => expand::call(due, volume, with.means).await.map(Answer::Expanded),
         VolumeCall::Modify => modify::call(due, volume, with.means).await.map(Answer::Modified),

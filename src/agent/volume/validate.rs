@@ -1,21 +1,24 @@
-//! ValidateVolumeCapabilities, and whether what a driver does not confirm is used.
+//! ValidateVolumeCapabilities, of a volume that is registered or whose use was edited, and whether what a driver does not confirm
+//! is used.
 
 use crate::agent::calls::arguments;
 use crate::agent::calls::attempt::{Due, Means};
 use crate::agent::calls::failure::{Failure, Pace};
 use crate::api::Volume;
 use crate::api::conditions::{Desired, Reason};
+use crate::api::edit::GrantedUse;
 use crate::api::plugin::Validation;
 use crate::csi::{CallError, Meaning, Validation as Validated};
 
-/// Makes the call. What comes of it is what the condition Confirmed says.
+/// Makes the call, for what is `asked` of the volume. What comes of it is what the condition Confirmed says.
 pub(super) async fn call(
     due: &Due<'_>,
     volume: &Volume,
+    asked: &GrantedUse,
     with: Means,
 ) -> Result<Desired, (Failure, Option<CallError>)> {
     let Means { serving, secrets, note: _ } = with;
-    let args = arguments::validate(volume, secrets, serving.fingerprint.controller_modes)
+    let args = arguments::validate(volume, asked, secrets, serving.fingerprint.controller_modes)
         .map_err(|error| (Failure::arguments(due.rpc, &error), None))?;
     let called =
         due.call_controller(&serving.plugin, serving.plugin.validate_volume_capabilities(args)).await;

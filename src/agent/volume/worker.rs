@@ -16,7 +16,7 @@ use crate::agent::calls::status::{waits, went};
 use crate::agent::context::Agent;
 use crate::agent::queues::Parked;
 use crate::api::conditions::{self, Desired, Reason};
-use crate::api::volume::VolumeStatus;
+use crate::api::volume::{EditAnswer, VolumeStatus};
 use crate::api::{Snapshot, Volume, VolumeHandle, lock};
 use crate::csi::{CallError, Meaning, Rpc};
 use crate::k8s::{ApiError, Next, read};
@@ -136,6 +136,7 @@ impl Pass<'_> {
             VolumeCall::Modify => modification::is_open(&volume),
             VolumeCall::Create
             | VolumeCall::Validate
+            | VolumeCall::Revalidate
             | VolumeCall::Delete
             | VolumeCall::DeleteRejected
             | VolumeCall::Expand => volume.status.as_ref().is_some_and(|s| s.may_exist),
@@ -154,7 +155,7 @@ impl Pass<'_> {
         let computed =
             id.map(|id| lock::handle_name(lock::DriverVolume { driver: self.due.driver, handle: id }));
         let name = match self.call {
-            VolumeCall::Create | VolumeCall::Validate => None,
+            VolumeCall::Create | VolumeCall::Validate | VolumeCall::Revalidate => None,
             VolumeCall::Expand | VolumeCall::Modify => handle_name(volume, self.due.driver),
             // The name of the driver may be another one since.
             VolumeCall::Delete => volume.status.as_ref().and_then(|s| s.handle_name.clone()).or(computed),
@@ -224,6 +225,7 @@ impl Pass<'_> {
             }
             VolumeCall::Create
             | VolumeCall::Validate
+            | VolumeCall::Revalidate
             | VolumeCall::Delete
             | VolumeCall::DeleteRejected
             | VolumeCall::Expand => {}
@@ -272,7 +274,11 @@ impl Pass<'_> {
             }
             (
                 Ok(()),
-                Answer::Created(..) | Answer::Expanded(_) | Answer::Modified(_) | Answer::Validated(..),
+                Answer::Created(..)
+                | Answer::Expanded(_)
+                | Answer::Modified(_)
+                | Answer::Validated(..)
+                | Answer::Revalidated(..),
             ) => {
                 agent.retries.ended(&step(volume, rpc_of(self.call)));
                 Ok(Next::Done)
@@ -330,6 +336,8 @@ impl Pass<'_> {
             failure.reason = Reason::ExpandVolumeFailed;
         } else if failure.rpc == Rpc::ControllerModifyVolume {
             failure.reason = Reason::ModifyVolumeFailed;
+        } else if self.call == VolumeCall::Revalidate {
+            failure.reason = Reason::EditNotConfirmed;
         }
         if volume.metadata.deletion_timestamp.is_some() && failure.rpc == Rpc::CreateVolume {
             // Who waits for this call wants its outcome, and can change nothing that would make it a better one.
@@ -354,6 +362,8 @@ impl Pass<'_> {
             also(status);
             if self.call == VolumeCall::Expand {
                 growth::failed(status, volume, failure.shown());
+            } else if let (VolumeCall::Revalidate, Some(edit)) = (self.call, volume.edit()) {
+                status.edit = Some(EditAnswer { number: edit.number, error: Some(failure.shown()) });
             }
         };
         let written = agent.write_failure(cache, volume, counted, also, still).await;

@@ -43,8 +43,15 @@ fn what_is_in_use_is_joined_and_what_nobody_uses_is_staged_anew() {
         let verdict = asks(world(false), true, other);
         assert!(matches!(verdict, Verdict::Wait(Waiting::Held(_))), "{verdict:?}");
     }
-    // One of a user's says nothing of it.
-    assert!(joins(&asks(world(false), false, StagedAs::default())));
+    // One of a user's says nothing of it, and goes by the Volume.
+    let of_user = |flags: &[&str]| {
+        let mut world = world(false);
+        world.volume.mount_flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        asks(world, false, StagedAs::default())
+    };
+    assert!(joins(&of_user(&["context=a"])));
+    let verdict = of_user(&["noatime"]);
+    assert!(matches!(verdict, Verdict::Wait(Waiting::Held(_))), "{verdict:?}");
 }
 
 #[test]

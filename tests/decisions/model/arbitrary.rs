@@ -174,17 +174,17 @@ prop_compose! {
         (deleted, ready, prepared, attaches_read_only) in
             (prop::bool::weighted(0.1), prop::bool::weighted(0.9), prop::bool::weighted(0.9), any::<bool>()),
         uses in prop::collection::vec((mode(), attachment_mode()), 0..4),
-        (read_only, tolerates_second_target) in (prop::bool::weighted(0.1), of(any::<bool>())),
+        (read_only, flagged, tolerates_second_target) in (prop::bool::weighted(0.1), any::<bool>(), of(any::<bool>())),
     ) -> VolumeSeen {
-        let uses = uses.into_iter()
-            .map(|(access_mode, attachment_mode)| VolumeUse { access_mode, attachment_mode });
+        let one = |(access_mode, attachment_mode)| VolumeUse { access_mode, attachment_mode };
         VolumeSeen {
             uid: "volume".into(),
             deleted,
             ready,
             driver: DRIVER.into(),
             handle: VOLUME_ID.into(),
-            uses: uses.collect(),
+            uses: uses.into_iter().map(one).collect(),
+            mount_flags: staged_as(flagged).flags,
             unprepared: (!prepared).then(|| "unprepared".into()),
             attaches_read_only,
             read_only,

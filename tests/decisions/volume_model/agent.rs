@@ -99,7 +99,7 @@ pub fn ends(state: &mut State, at: usize, answer: Answer, done: bool) {
             }
             state.stored = true;
         }
-        VolumeCall::Validate | VolumeCall::Expand => {}
+        VolumeCall::Validate | VolumeCall::Revalidate | VolumeCall::Expand => {}
         VolumeCall::Modify => state.attributes = asked(&seen),
         VolumeCall::Delete => {
             match state.handle {
@@ -144,6 +144,7 @@ pub fn conclude(state: &mut State, at: usize) {
         (VolumeCall::DeleteRejected, Answer::Ok) => Vol { rejected: false, may_delete: false, ..seen },
         (
             VolumeCall::Validate
+            | VolumeCall::Revalidate
             | VolumeCall::Delete
             | VolumeCall::DeleteRejected
             | VolumeCall::Expand

@@ -255,6 +255,7 @@ pub fn object(v: u8, vol: &Vol) -> Volume {
             VolumeOperation::Delete => 2,
             VolumeOperation::Expand => 4,
             VolumeOperation::Modify => 6,
+            VolumeOperation::Revalidate => 8,
         };
         10 + i64::from(agent) + order
     });
