@@ -2,11 +2,13 @@
 
 pub mod crd;
 pub mod pre_delete;
+pub mod trace;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, builder::BoolishValueParser};
 
+use self::trace::TraceArgs;
 use crate::{
     agent::AgentArgs, controller::ControllerArgs, loop_driver::LoopDriverArgs, telemetry::LogFormat,
 };
@@ -37,6 +39,9 @@ pub enum Command {
     Crd(CrdArgs),
     /// Refuse to uninstall while volumes are mounted. The chart runs it before its objects are deleted.
     PreDelete(PreDeleteArgs),
+    /// Print the last CSI calls of the agent on this node, about a volume or all. Run it where the agent runs:
+    /// kubectl exec -n moor-system moor-agent-xxxxx -- moor trace VOLUME-ID. `kubectl moor trace` does that on all nodes.
+    Trace(TraceArgs),
 }
 
 /// Flags of `moor crd`.
@@ -89,6 +94,6 @@ mod tests {
     #[test]
     fn commands_are_named_as_documented() {
         let names: Vec<_> = Cli::command().get_subcommands().map(|c| c.get_name().to_owned()).collect();
-        assert_eq!(names, ["controller", "agent", "loop-driver", "crd", "pre-delete"]);
+        assert_eq!(names, ["controller", "agent", "loop-driver", "crd", "pre-delete", "trace"]);
     }
 }

@@ -32,6 +32,7 @@ pub mod shutdown;
 pub mod snapshot;
 mod socket;
 pub mod telemetry;
+pub mod trace;
 pub mod volume;
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::{
 use clap::Parser;
 use moor::{
     agent,
-    cli::{Cli, Command, crd, pre_delete},
+    cli::{Cli, Command, crd, pre_delete, trace},
     controller,
     k8s::client,
     loop_driver,
@@ -42,6 +42,8 @@ enum RunError {
     Crd(#[source] crd::CrdError),
     #[error(transparent)]
     PreDelete(pre_delete::PreDeleteError),
+    #[error("trace: {0}")]
+    Trace(#[source] trace::TraceCommandError),
     #[error("standard output: {0}")]
     Print(#[source] io::Error),
 }
@@ -85,6 +87,7 @@ async fn dispatch(command: Command) -> Result<(), RunError> {
             loop_driver::run(args, shutdown.begun()).await.map_err(RunError::LoopDriver)
         }
         Command::Crd(args) => crd::run(&args, &mut io::stdout().lock()).map_err(RunError::Crd),
+        Command::Trace(args) => trace::run(args, &mut io::stdout().lock()).await.map_err(RunError::Trace),
         Command::PreDelete(args) => {
             let client = client::connect().await.map_err(RunError::Connect)?;
             let answer = pre_delete::run(client, &args).await.map_err(RunError::PreDelete)?;

@@ -215,7 +215,8 @@ def _of_agent() -> tuple[Case, ...]:
             Expected(AGENT, f"{_POD} volumes 1 name", "state"),
         ),
         _case(
-            "agent.stateDir", "/data/moor", _arg(AGENT, "--state-dir=/data/moor"),
+            "agent.stateDir", "/data/moor",
+            Expected(AGENT, f"{_FIRST} env", Has({"name": "MOOR_STATE_DIR", "value": "/data/moor"})),
             Expected(AGENT, f"{_POD} volumes 1 hostPath path", "/data/moor"),
         ),
         _case("agent.nodeMountNamespace", "/proc/1/root/mnt", _arg(AGENT, "--node-mount-namespace=/proc/1/root/mnt")),

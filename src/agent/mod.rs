@@ -16,6 +16,7 @@
 //! | `host` | this machine: paths, mounts, and who uses them |
 //! | `records` | what this node knows of its mounts, and the disk that keeps it |
 //! | `restore` | what a restored etcd needs |
+//! | `trace` | the socket at which the last calls are given out |
 //! | `leftovers`, `lost_mounts` | what the agent's Lease says of mounts that were taken from this node while it was silent |
 // A variant that is new has to be decided about wherever one is.
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
@@ -40,9 +41,11 @@ mod records;
 mod restore;
 mod role;
 mod snapshot;
+mod trace;
 mod volume;
 
 pub use args::AgentArgs;
 pub use host::mounts::is_writable_device;
 pub use host::paths::HostPath;
 pub use role::{Error, run};
+pub use trace::{TraceError, read as read_trace};

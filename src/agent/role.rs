@@ -35,7 +35,7 @@ use super::leftovers::LeaseWord;
 use super::queues::Queues;
 use super::records::store::{RecordError, Records};
 use super::restore::settling::Settling;
-use super::{node, snapshot, volume};
+use super::{node, snapshot, trace, volume};
 use crate::admin::{AdminError, Check};
 use crate::heartbeat::{AgentEnd, AgentLease, History, Holder};
 use crate::k8s::events::{Recorder, Role};
@@ -178,7 +178,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
 
     agent.settling.begin(agent.records.in_doubt());
     front.started(turning_check(&agent), ready_check(&agent));
-    let ended = live(&agent, &events, lease, args.drain(), shutdown).await;
+    let ended = live(&agent, &events, lease, &args, shutdown).await;
     agent.targets.leave(&agent.records).await;
     front.close().await;
     ended
@@ -189,9 +189,10 @@ async fn live(
     agent: &Arc<Agent>,
     events: &Arc<Events>,
     lease: AgentLease<ApiLeases>,
-    drain: Duration,
+    args: &AgentArgs,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), Error> {
+    let (drain, state_dir) = (args.drain(), args.state_dir.clone());
     let (stop_workers, workers_shutdown) = Shutdown::manual();
     let (stop_lease, lease_shutdown) = Shutdown::manual();
     let mut watches = agent.caches.watches(
@@ -205,6 +206,7 @@ async fn live(
     let mut workers = JoinSet::new();
     let mut beside = JoinSet::new();
     beside.spawn(attend_state_disk(agent.clone(), events.clone()));
+    beside.spawn(trace::serve(agent.registry.trace().clone(), agent.node_name.clone(), state_dir));
     tokio::pin!(shutdown);
     let synced = tokio::select! {
         () = agent.caches.synced() => true,

@@ -31,6 +31,13 @@ const CAPACITIES: &str = "csisc-";
 /// What the names of PersistentVolumes begin with by which Volumes are exported.
 const EXPORTED: &str = "moor-";
 
+/// The name by which a driver recognises a repetition of CreateVolume or CreateSnapshot: what the object says, else one that is made
+/// of its UID.
+#[must_use]
+pub fn create_name(said: Option<&str>, uid: Option<&str>) -> String {
+    said.map_or_else(|| format!("moor-{}", uid.unwrap_or_default()), str::to_owned)
+}
+
 /// A driver on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriverOn<'a> {

@@ -1,6 +1,6 @@
 //! One plugin process, and the one way in which every call is made.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use tonic::client::Grpc;
@@ -15,6 +15,7 @@ use super::error::{CallError, Origin};
 use super::process::Process;
 use super::redact::Scrub;
 use super::rpc::CallRequest;
+use crate::trace::{Begun, Running, Trace};
 
 /// The longest answer taken, in bytes. A page of ListVolumes has as many volumes as the driver likes.
 pub(super) const ANSWER_LIMIT: usize = 64 * 1024 * 1024;
@@ -33,11 +34,26 @@ pub struct Plugin {
 struct Peer {
     process: Option<Arc<Process>>,
     deadlines: Deadlines,
+    /// The driver, as it names itself, as soon as it has.
+    driver: OnceLock<String>,
+    /// Where its calls are kept for people.
+    trace: Arc<Trace>,
 }
 
 impl Plugin {
-    pub(super) fn new(channel: Channel, process: Option<Process>, deadlines: Deadlines) -> Self {
-        Self { channel, peer: Arc::new(Peer { process: process.map(Arc::new), deadlines }) }
+    pub(super) fn new(
+        channel: Channel,
+        process: Option<Process>,
+        deadlines: Deadlines,
+        trace: Arc<Trace>,
+    ) -> Self {
+        let (process, driver) = (process.map(Arc::new), OnceLock::new());
+        Self { channel, peer: Arc::new(Peer { process, deadlines, driver, trace }) }
+    }
+
+    /// Notes what the driver calls itself, which every process says once.
+    pub(super) fn is_of(&self, driver: &str) {
+        self.peer.driver.get_or_init(|| driver.to_owned());
     }
 
     /// The process that listens on the socket, if it is one that this one can see.
@@ -48,29 +64,48 @@ impl Plugin {
 
     /// Asks something that concerns no volume and carries nothing secret.
     pub(super) async fn ask<Q: CallRequest>(&self, question: &Q) -> Result<Q::Answer, CallError> {
-        self.call("", &Scrub::nothing(), question).await
+        self.call(&[], &Scrub::nothing(), question).await
     }
 
-    /// Makes one call. `handle` is the volume's id for the trace, or empty; arguments are never traced.
+    /// Makes one call. `of` is whom it is about, for the trace: the volume's id, or the snapshot's, or the name of what is to be
+    /// made. A call about nobody is not kept there.
     ///
     /// The deadline holds here and is told to the driver: a driver that hangs does not hold the caller.
     pub(super) async fn call<Q: CallRequest>(
         &self,
-        handle: &str,
+        of: &[&str],
         scrub: &Scrub,
         message: &Q,
     ) -> Result<Q::Answer, CallError> {
         let span = tracing::debug_span!(
             "csi",
             rpc = Q::RPC.name(),
-            volume = handle,
+            volume = of.first().copied().unwrap_or_default(),
             code = field::Empty,
             milliseconds = field::Empty
         );
+        let traced = self.traced(of, scrub, message);
         let started = Instant::now();
         let result = self.exchange(scrub, message).instrument(span.clone()).await;
         conclude(&span, &result, started.elapsed());
+        if let Some(traced) = traced {
+            match &result {
+                Ok(answer) => traced.end("Ok".into(), String::new(), scrub.print(answer), Q::made(answer)),
+                Err(error) => {
+                    traced.end(format!("{:?}", error.code), error.message.clone(), String::new(), None);
+                }
+            }
+        }
         result
+    }
+
+    /// Has a call kept in the trace, as one that is running.
+    fn traced<Q: CallRequest>(&self, of: &[&str], scrub: &Scrub, message: &Q) -> Option<Running> {
+        let driver = self.peer.driver.get().map_or("", String::as_str);
+        (!of.is_empty()).then(|| {
+            let (rpc, is_question) = (Q::RPC.name(), Q::RPC.is_question());
+            self.peer.trace.begin(Begun { rpc, is_question, driver, of, request: scrub.print(message) })
+        })
     }
 
     async fn exchange<Q: CallRequest>(&self, scrub: &Scrub, message: &Q) -> Result<Q::Answer, CallError> {

@@ -32,7 +32,7 @@ impl Plugin {
             .and_then(|()| sizes::map("secrets", &request.secrets))
             .map_err(|error| CallError::argument(Rpc::CreateVolume, &error))?;
         let scrub = Scrub::of(&request.secrets, &request.volume_capabilities);
-        let answer = self.call(&request.name, &scrub, &request).await?;
+        let answer = self.call(&[&request.name], &scrub, &request).await?;
         created(answer).map_err(|what| CallError::reply(Rpc::CreateVolume, what))
     }
 
@@ -43,7 +43,7 @@ impl Plugin {
             .and_then(|()| sizes::map("secrets", &request.secrets))
             .map_err(|error| CallError::argument(Rpc::DeleteVolume, &error))?;
         let scrub = Scrub::of_flags(&request.secrets, &earlier_flags);
-        self.call(&request.volume_id, &scrub, &request).await.map(drop)
+        self.call(&[&request.volume_id], &scrub, &request).await.map(drop)
     }
 
     /// ControllerPublishVolume (needs PUBLISH_UNPUBLISH_VOLUME). Returns the publish context for stage and publish.
@@ -57,7 +57,7 @@ impl Plugin {
             .and_then(|()| sizes::map("secrets", &request.secrets))
             .map_err(|error| CallError::argument(Rpc::ControllerPublishVolume, &error))?;
         let scrub = Scrub::of(&request.secrets, &request.volume_capability);
-        let answer = self.call(&request.volume_id, &scrub, &request).await?;
+        let answer = self.call(&[&request.volume_id], &scrub, &request).await?;
         sizes::tell_of_answer(
             Rpc::ControllerPublishVolume,
             sizes::map("publish_context", &answer.publish_context),
@@ -77,7 +77,7 @@ impl Plugin {
             .and_then(|()| sizes::map("secrets", &request.secrets))
             .map_err(|error| CallError::argument(Rpc::ControllerUnpublishVolume, &error))?;
         let scrub = Scrub::of_flags(&request.secrets, &earlier_flags);
-        self.call(&request.volume_id, &scrub, &request).await.map(drop)
+        self.call(&[&request.volume_id], &scrub, &request).await.map(drop)
     }
 
     /// ControllerExpandVolume (needs EXPAND_VOLUME of the Controller service). A volume that has the size is success.
@@ -90,7 +90,7 @@ impl Plugin {
             .and_then(|()| sizes::map("secrets", &request.secrets))
             .map_err(|error| CallError::argument(Rpc::ControllerExpandVolume, &error))?;
         let scrub = Scrub::of(&request.secrets, &request.volume_capability);
-        self.call(&request.volume_id, &scrub, &request).await
+        self.call(&[&request.volume_id], &scrub, &request).await
     }
 
     /// ControllerModifyVolume (needs MODIFY_VOLUME). A volume that is as asked for is success.
@@ -103,7 +103,7 @@ impl Plugin {
             .and_then(|()| sizes::map("secrets", &request.secrets))
             .map_err(|error| CallError::argument(Rpc::ControllerModifyVolume, &error))?;
         let scrub = Scrub::of_flags(&request.secrets, []);
-        self.call(&request.volume_id, &scrub, &request).await.map(drop)
+        self.call(&[&request.volume_id], &scrub, &request).await.map(drop)
     }
 
     /// GetCapacity (needs GET_CAPACITY).

@@ -13,6 +13,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use hyper_util::rt::TokioIo;
@@ -27,6 +28,7 @@ use tonic::transport::{Endpoint, Uri};
 use super::channel::Plugin;
 use super::deadlines::Deadlines;
 use super::process::Process;
+use crate::trace::Trace;
 
 /// The longest list of headers taken, in bytes as HTTP/2 counts. A driver's message comes as one of them, and with more
 /// than the 16 KiB of the default its code would be lost too.
@@ -71,6 +73,7 @@ impl DialError {
 #[derive(Debug)]
 pub struct Dial {
     path: PathBuf,
+    trace: Arc<Trace>,
     /// The attempt that has not come back.
     hanging: Option<JoinHandle<io::Result<StdStream>>>,
 }
@@ -79,7 +82,13 @@ impl Dial {
     /// Of the plugin that listens at `path`.
     #[must_use]
     pub fn of(path: &Path) -> Self {
-        Self { path: path.to_owned(), hanging: None }
+        Self { path: path.to_owned(), trace: Arc::default(), hanging: None }
+    }
+
+    /// Has the calls of the plugin kept there.
+    #[must_use]
+    pub fn traced(self, trace: Arc<Trace>) -> Self {
+        Self { trace, ..self }
     }
 
     /// Connects to the plugin, for at most the deadline of identity calls.
@@ -110,7 +119,7 @@ impl Dial {
         let (end, ended) = oneshot::channel();
         let once = Once(Some(TokioIo::new(Connection { stream, _end: end })));
         let channel = endpoint.connect_with_connector(once).await.map_err(|error| failed(&error))?;
-        Ok((Plugin::new(channel, process, deadlines), Ended(ended)))
+        Ok((Plugin::new(channel, process, deadlines, self.trace.clone()), Ended(ended)))
     }
 }
 

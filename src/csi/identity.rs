@@ -23,6 +23,7 @@ impl Plugin {
         let version = &mut answer.vendor_version;
         *version = Scrub::nothing().clean(version);
         redact::cut(version, sizes::STRING_LIMIT);
+        self.is_of(&answer.name);
         Ok(answer)
     }
 

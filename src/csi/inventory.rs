@@ -39,7 +39,7 @@ impl Plugin {
             .and_then(|()| sizes::map("secrets", &request.secrets))
             .map_err(|error| CallError::argument(Rpc::ValidateVolumeCapabilities, &error))?;
         let scrub = Scrub::of(&request.secrets, &request.volume_capabilities);
-        let answer = self.call(&request.volume_id, &scrub, &request).await?;
+        let answer = self.call(&[&request.volume_id], &scrub, &request).await?;
         Ok(compare(&request, &answer, &scrub))
     }
 }

@@ -41,7 +41,7 @@ impl Plugin {
             .and_then(|()| sizes::path("volume_path", &request.volume_path))
             .and_then(|()| sizes::optional_path("staging_target_path", &request.staging_target_path))
             .map_err(|error| CallError::argument(Rpc::NodeGetVolumeStats, &error))?;
-        self.call(&request.volume_id, &Scrub::nothing(), &request).await
+        self.call(&[&request.volume_id], &Scrub::nothing(), &request).await
     }
 
     /// NodeStageVolume (needs STAGE_UNSTAGE_VOLUME). Repeated with the same arguments it is success again.
@@ -52,7 +52,7 @@ impl Plugin {
             .and_then(|()| sizes::map("secrets", &request.secrets))
             .map_err(|error| CallError::argument(Rpc::NodeStageVolume, &error))?;
         let scrub = Scrub::of(&request.secrets, &request.volume_capability);
-        self.call(&request.volume_id, &scrub, &request).await.map(drop)
+        self.call(&[&request.volume_id], &scrub, &request).await.map(drop)
     }
 
     /// NodeUnstageVolume (needs STAGE_UNSTAGE_VOLUME). A volume that is not staged there is success.
@@ -65,7 +65,7 @@ impl Plugin {
             .and_then(|()| sizes::path("staging_target_path", &request.staging_target_path))
             .map_err(|error| CallError::argument(Rpc::NodeUnstageVolume, &error))?;
         let scrub = Scrub::of_flags(&BTreeMap::new(), &earlier_flags);
-        self.call(&request.volume_id, &scrub, &request).await.map(drop)
+        self.call(&[&request.volume_id], &scrub, &request).await.map(drop)
     }
 
     /// NodePublishVolume. Repeated with the same arguments it is success again. The flags with which it was staged are not
@@ -85,7 +85,7 @@ impl Plugin {
         let mut secrets = request.secrets.clone();
         secrets.extend(request.volume_context.get_key_value(TOKENS).map(|(k, v)| (k.clone(), v.clone())));
         let scrub = Scrub::of_flags(&secrets, own.chain(&earlier_flags));
-        self.call(&request.volume_id, &scrub, &request).await.map(drop)
+        self.call(&[&request.volume_id], &scrub, &request).await.map(drop)
     }
 
     /// NodeUnpublishVolume. A path at which nothing is published is success.
@@ -98,7 +98,7 @@ impl Plugin {
             .and_then(|()| sizes::path("target_path", &request.target_path))
             .map_err(|error| CallError::argument(Rpc::NodeUnpublishVolume, &error))?;
         let scrub = Scrub::of_flags(&BTreeMap::new(), &earlier_flags);
-        self.call(&request.volume_id, &scrub, &request).await.map(drop)
+        self.call(&[&request.volume_id], &scrub, &request).await.map(drop)
     }
 
     /// NodeExpandVolume (needs EXPAND_VOLUME), with the flags with which it was mounted in its capability. A volume that is as
@@ -113,7 +113,7 @@ impl Plugin {
             .and_then(|()| sizes::map("secrets", &request.secrets))
             .map_err(|error| CallError::argument(RPC, &error))?;
         let scrub = Scrub::of(&request.secrets, &request.volume_capability);
-        let answer = self.call(&request.volume_id, &scrub, &request).await?;
+        let answer = self.call(&[&request.volume_id], &scrub, &request).await?;
         if answer.capacity_bytes < 0 {
             return Err(CallError::reply(RPC, format!("capacity_bytes is {}", answer.capacity_bytes)));
         }

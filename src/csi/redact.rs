@@ -15,6 +15,9 @@ pub const MESSAGE_LIMIT: usize = 1024;
 /// Shorter values occur in ordinary words, and taking them out would make messages unreadable without hiding anything.
 const SHORTEST: usize = 4;
 
+/// So much of the `Debug` of a message is looked at, in bytes, before [`MESSAGE_LIMIT`] of it are kept.
+const PRINTED: usize = 64 * 1024;
+
 const MARK: &str = "<hidden>";
 
 /// Stands for that many entries, in `Debug` output.
@@ -97,6 +100,16 @@ impl Scrub {
         cleaned
     }
 
+    /// What a message says, as it may be shown: its `Debug`, which hides what is secret, cleaned of the same values where they
+    /// stand elsewhere, as in an id that a driver has made of one.
+    #[must_use]
+    pub fn print(&self, message: &impl fmt::Debug) -> String {
+        let mut printed = Bounded(String::new());
+        // It stops where there is no room.
+        let _ = fmt::write(&mut printed, format_args!("{message:?}"));
+        self.clean(&printed.0)
+    }
+
     fn without_needles(&self, mut message: String) -> String {
         for needle in &self.needles {
             if message.contains(needle.as_str()) {
@@ -104,6 +117,19 @@ impl Scrub {
             }
         }
         message
+    }
+}
+
+/// A text that takes [`PRINTED`] bytes and no more: an answer may have as many as the driver likes.
+struct Bounded(String);
+
+impl fmt::Write for Bounded {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.0.len() + text.len() > PRINTED {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(text);
+        Ok(())
     }
 }
 
@@ -214,6 +240,15 @@ mod tests {
         let scrub = Scrub::of(&BTreeMap::new(), [&capability]);
         assert_eq!(scrub.clean("mount -o password=pa55w0rd"), "mount -o <hidden>");
         assert_eq!(scrub.clean("pa55w0rd is wrong for joe1"), "<hidden> is wrong for <hidden>");
+    }
+
+    #[test]
+    fn a_printed_message_is_bounded_and_says_no_secret_anywhere() {
+        let text = scrub("hunter2").print(&("of-hunter2", vec!["x\u{7}"; 100_000]));
+        assert!(
+            text.starts_with("(\"of-<hidden>\", [\"x\\u{7}\", ") && text.len() <= MESSAGE_LIMIT,
+            "{text}"
+        );
     }
 
     #[test]

@@ -27,15 +27,17 @@ enum Kind {
 }
 
 /// A request message, which says by its type what call it is for and what message answers it.
-pub(super) trait CallRequest: prost::Message + Clone + 'static {
+pub(super) trait CallRequest: prost::Message + Clone + fmt::Debug + 'static {
     /// The call.
     const RPC: Rpc;
     /// The message that answers it.
-    type Answer: prost::Message + Default + 'static;
+    type Answer: prost::Message + Default + fmt::Debug + 'static;
+    /// The driver's id of what the call has made, by its answer.
+    fn made(answer: &Self::Answer) -> Option<&str>;
 }
 
 macro_rules! rpcs {
-    ($($(#[$doc:meta])+ $name:ident: $service:ident $kind:ident, $request:ident -> $answer:ident;)+) => {
+    ($($(#[$doc:meta])+ $name:ident: $service:ident $kind:ident, $request:ident -> $answer:ident $(made by $made:ident)?;)+) => {
         /// One CSI call. The variants are the protocol's own method names.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Rpc {
@@ -71,6 +73,11 @@ macro_rules! rpcs {
         $(impl CallRequest for wire::$request {
             const RPC: Rpc = Rpc::$name;
             type Answer = wire::$answer;
+
+            fn made(answer: &Self::Answer) -> Option<&str> {
+                let made: &[fn(&Self::Answer) -> Option<&str>] = &[$($made)?];
+                made.iter().find_map(|made| made(answer))
+            }
         })+
     };
 }
@@ -85,7 +92,7 @@ rpcs! {
     /// Controller: which optional calls there are.
     ControllerGetCapabilities: Controller Question, ControllerGetCapabilitiesRequest -> ControllerGetCapabilitiesResponse;
     /// Controller: make a volume.
-    CreateVolume: Controller Change, CreateVolumeRequest -> CreateVolumeResponse;
+    CreateVolume: Controller Change, CreateVolumeRequest -> CreateVolumeResponse made by volume_of;
     /// Controller: inverse of CreateVolume.
     DeleteVolume: Controller Inverse, DeleteVolumeRequest -> DeleteVolumeResponse;
     /// Controller: attach a volume to a node.
@@ -103,7 +110,7 @@ rpcs! {
     /// Controller: how much room there is.
     GetCapacity: Controller Question, GetCapacityRequest -> GetCapacityResponse;
     /// Controller: keep what a volume holds.
-    CreateSnapshot: Controller Change, CreateSnapshotRequest -> CreateSnapshotResponse;
+    CreateSnapshot: Controller Change, CreateSnapshotRequest -> CreateSnapshotResponse made by snapshot_of;
     /// Controller: inverse of CreateSnapshot.
     DeleteSnapshot: Controller Inverse, DeleteSnapshotRequest -> DeleteSnapshotResponse;
     /// Controller: one page of all snapshots, or the one of an id.
@@ -124,6 +131,14 @@ rpcs! {
     NodeUnpublishVolume: Node Inverse, NodeUnpublishVolumeRequest -> NodeUnpublishVolumeResponse;
     /// Node: have a volume that was made larger be as large where it is used.
     NodeExpandVolume: Node Change, NodeExpandVolumeRequest -> NodeExpandVolumeResponse;
+}
+
+fn volume_of(answer: &wire::CreateVolumeResponse) -> Option<&str> {
+    answer.volume.as_ref().map(|volume| volume.volume_id.as_str())
+}
+
+fn snapshot_of(answer: &wire::CreateSnapshotResponse) -> Option<&str> {
+    answer.snapshot.as_ref().map(|snapshot| snapshot.snapshot_id.as_str())
 }
 
 impl Rpc {

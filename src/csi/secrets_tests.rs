@@ -2,18 +2,20 @@
 //! remembers of the mount flags of an earlier call is hidden too.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
 
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
 use super::capability::{SingleNode, to_proto};
-use super::dial::connect;
 use super::proto::csi::v1 as wire;
 use super::proto::csi::v1::controller_server::{Controller, ControllerServer};
 use super::proto::csi::v1::node_server::{Node, NodeServer};
 use super::*;
 use crate::api::capability::{AccessMode, AttachmentMode};
+use crate::trace::Trace;
 
 /// Refuses every call, in the words of its secret. One without secrets it refuses in the words of an earlier call.
 struct Driver;
@@ -65,18 +67,23 @@ fn modification(volume_id: String, secrets: BTreeMap<String, String>) -> wire::C
     wire::ControllerModifyVolumeRequest { volume_id, secrets, mutable_parameters }
 }
 
-#[tokio::test]
-async fn the_secrets_of_every_call_reach_the_driver() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("csi.sock");
-    let incoming = UnixListenerStream::new(UnixListener::bind(&path).unwrap());
+/// The driver, and where its calls are kept.
+async fn serve(path: &Path) -> (Plugin, Arc<Trace>) {
+    let incoming = UnixListenerStream::new(UnixListener::bind(path).unwrap());
     let server = tonic::transport::Server::builder()
         .add_service(ControllerServer::new(Driver))
         .add_service(NodeServer::new(Driver))
         .serve_with_incoming(incoming);
-    let task = tokio::spawn(server);
-    let plugin = connect(&path, Deadlines::default()).await.unwrap();
+    tokio::spawn(server);
+    let trace = Arc::new(Trace::default());
+    let dialled = Dial::of(path).traced(trace.clone()).connect(Deadlines::default()).await;
+    (dialled.unwrap().0, trace)
+}
 
+#[tokio::test]
+async fn the_secrets_of_every_call_reach_the_driver() {
+    let dir = tempfile::tempdir().unwrap();
+    let (plugin, trace) = serve(&dir.path().join("csi.sock")).await;
     let secrets = || BTreeMap::from([("password".to_owned(), "correct horse".to_owned())]);
     let writer = AccessMode::SingleNodeWriter;
     let capability = to_proto(writer, AttachmentMode::FileSystem, None, &[], SingleNode::WriterOnly);
@@ -164,10 +171,23 @@ async fn the_secrets_of_every_call_reach_the_driver() {
             .await
             .unwrap_err(),
     ];
+    let mut made = 0;
     for error in errors.into_iter().chain(snapshots(&plugin, secrets()).await) {
         assert_eq!(error.message, "login with <<hidden>>", "{error}");
+        made += 1;
     }
-    task.abort();
+    none_is_kept(&trace, made);
+}
+
+/// Each of so many calls is in the trace, which has no secret either.
+fn none_is_kept(trace: &Trace, made: usize) {
+    let told = trace.told("node-1");
+    let text = serde_json::to_string(&told).unwrap();
+    for secret in ["horse", "sesame", "gold"] {
+        assert!(!text.contains(secret), "{text}");
+    }
+    assert!(told.calls.len() == made && text.contains("secrets: <1 hidden>"), "{text}");
+    assert!(told.calls.iter().all(|call| !call.of.is_empty() && call.end.is_some()), "{text}");
 }
 
 /// What the calls about snapshots come to.

@@ -22,7 +22,7 @@ impl Plugin {
             .and_then(|()| sizes::map("secrets", &request.secrets))
             .map_err(|error| CallError::argument(Rpc::CreateSnapshot, &error))?;
         let scrub = Scrub::of_flags(&request.secrets, []);
-        let answer = self.call(&request.source_volume_id, &scrub, &request).await?;
+        let answer = self.call(&[&request.source_volume_id, &request.name], &scrub, &request).await?;
         let snapshot = taken(answer.snapshot).map_err(|what| CallError::reply(Rpc::CreateSnapshot, what))?;
         let of = &snapshot.source_volume_id;
         if !of.is_empty() && *of != request.source_volume_id {
@@ -38,7 +38,7 @@ impl Plugin {
             .and_then(|()| sizes::map("secrets", &request.secrets))
             .map_err(|error| CallError::argument(Rpc::DeleteSnapshot, &error))?;
         let scrub = Scrub::of_flags(&request.secrets, []);
-        self.call(&request.snapshot_id, &scrub, &request).await.map(drop)
+        self.call(&[&request.snapshot_id], &scrub, &request).await.map(drop)
     }
 
     /// ListSnapshots for this one id (needs `LIST_SNAPSHOTS`). None: the driver does not have it.
@@ -52,7 +52,7 @@ impl Plugin {
             .and_then(|()| sizes::map("secrets", &request.secrets))
             .map_err(|error| CallError::argument(Rpc::ListSnapshots, &error))?;
         let scrub = Scrub::of_flags(&request.secrets, []);
-        let answer = self.call(&request.snapshot_id, &scrub, &request).await?;
+        let answer = self.call(&[&request.snapshot_id], &scrub, &request).await?;
         let Some(entry) = answer.entries.into_iter().next() else { return Ok(None) };
         let found = taken(entry.snapshot).map_err(|what| CallError::reply(Rpc::ListSnapshots, what))?;
         if found.snapshot_id != request.snapshot_id {

@@ -31,7 +31,7 @@ const IMPURE: [&str; 15] = [
 ];
 
 /// (module, crate paths that it must not name). Only the binary and the command line name the roles.
-const ARROWS: [(&str, &[&str]); 22] = [
+const ARROWS: [(&str, &[&str]); 23] = [
     (
         "api",
         &["claim", "attachment", "volume", "plugin", "csi", "k8s", "controller", "agent", "cli", "metrics"],
@@ -83,6 +83,23 @@ const ARROWS: [(&str, &[&str]); 22] = [
     ),
     ("admin", &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
     ("telemetry", &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
+    (
+        "trace",
+        &[
+            "csi",
+            "k8s",
+            "api",
+            "claim",
+            "attachment",
+            "volume",
+            "plugin",
+            "heartbeat",
+            "controller",
+            "agent",
+            "cli",
+            "metrics",
+        ],
+    ),
     ("shutdown", &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
     ("loop_driver", &["k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
     ("controller", &["agent", "loop_driver"]),
@@ -90,8 +107,8 @@ const ARROWS: [(&str, &[&str]); 22] = [
     ("agent", &["leader", "controller", "loop_driver"]),
 ];
 
-/// What the CSI client may name of this crate: itself, and api::capability.
-const CSI_MAY: [&str; 3] = ["csi", "api::capability", "metrics"];
+/// What the CSI client may name of this crate: itself, capabilities, and where its calls are counted and kept.
+const CSI_MAY: [&str; 4] = ["csi", "api::capability", "metrics", "trace"];
 
 #[test]
 fn pure_modules_name_no_io_and_no_clock() {

@@ -73,12 +73,22 @@ def _places(world: World, what: str, word: str) -> list[str]:
     encoded = base64.b64encode(word.encode()).decode().rstrip("=")
     texts = {
         **{f"the log of the {role}s": world.pods.logs(role) for role in pods.ROLES},
+        "what an agent remembers of its calls": _traces(world),
         "an Event": world.cluster.kubectl("get", "events", "--all-namespaces", "-o", "json").stdout,
         **_object_texts(world, with_flags=what == "the secret"),
         **{f"the record of {node.name}": _content(node.directory / "moor") for node in world.cluster.nodes},
         "the driver's folder": _content(SHARED_SOURCE),
     }
     return [f"{what} in {place}" for place, text in texts.items() if word in text or encoded in text]
+
+
+def _traces(world: World) -> str:
+    """What the agents tell of their calls, as `kubectl moor trace` has them asked in their Pods."""
+    words = ("-c", "agent", "--", "moor", "trace", "--output=json")
+    names = [item["metadata"]["name"] for item in world.pods.objects(pods.AGENT)]
+    told = [world.cluster.kubectl("exec", "-n", NAMESPACE, name, *words).stdout for name in names]
+    expect(any("NodeStageVolume" in text for text in told), "no agent remembers a call")
+    return "\n".join(told)
 
 
 def _object_texts(world: World, *, with_flags: bool) -> dict[str, str]:

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::agent::host::paths::HostPath;
 use crate::api::claim::VolumeClaim;
 use crate::api::edit::GrantedUse;
+use crate::api::names::create_name;
 use crate::api::quantity::{self, QuantityError};
 use crate::api::{AccessMode, Attachment, AttachmentMode, Volume};
 use crate::attachment::record::Record;
@@ -191,12 +192,6 @@ pub fn node_unstage(record: &Record, earlier_flags: Vec<String>) -> FollowUp<wir
     FollowUp { request: wire::NodeUnstageVolumeRequest { volume_id, staging_target_path }, earlier_flags }
 }
 
-/// The name by which the driver recognises a repetition: what the Volume says, else its UID.
-fn create_name(volume: &Volume) -> String {
-    let own = || format!("moor-{}", volume.metadata.uid.as_deref().unwrap_or_default());
-    volume.spec.create_name.clone().unwrap_or_else(own)
-}
-
 /// What a driver offers by which CreateVolume is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Offers {
@@ -238,7 +233,7 @@ pub fn create_volume(
     let asked = spec.topology.as_ref().map(|request| requirement(&request.required, &request.preferred));
     let accessibility_requirements = place.or(asked).filter(|_| topology);
     Ok(wire::CreateVolumeRequest {
-        name: create_name(volume),
+        name: create_name(volume.spec.create_name.as_deref(), volume.metadata.uid.as_deref()),
         // Without a size no range, rather than one of zeroes: that is the driver's own choice.
         capacity_range: (range.required_bytes > 0 || range.limit_bytes > 0).then_some(range),
         volume_capabilities: uses(volume, &GrantedUse::of(volume), modes),

@@ -19,6 +19,7 @@ use super::place::Where;
 use super::watcher::Watcher;
 use crate::csi::{Deadlines, Service};
 use crate::heartbeat::{Answer, Socket, Sockets};
+use crate::trace::Trace;
 
 /// Time between two looks through the plugin directory.
 const SCAN: Duration = Duration::from_millis(500);
@@ -57,6 +58,7 @@ pub struct Registry {
     directory: PathBuf,
     deadlines: Deadlines,
     surroundings: Arc<dyn Surroundings>,
+    trace: Arc<Trace>,
     state: Mutex<State>,
 }
 
@@ -92,7 +94,13 @@ impl Registry {
     /// A registry of the sockets below `directory`.
     #[must_use]
     pub fn new(directory: PathBuf, deadlines: Deadlines, surroundings: Arc<dyn Surroundings>) -> Arc<Self> {
-        Arc::new(Self { directory, deadlines, surroundings, state: Mutex::default() })
+        let trace = Arc::default();
+        Arc::new(Self { directory, deadlines, surroundings, trace, state: Mutex::default() })
+    }
+
+    /// The last calls of all processes, for people.
+    pub(crate) fn trace(&self) -> &Arc<Trace> {
+        &self.trace
     }
 
     /// What is known of this driver's service here: the endpoint that serves it, else the last that did. Of those that
@@ -243,6 +251,7 @@ impl Registry {
         let watcher = Watcher {
             path: path.to_owned(),
             deadlines: self.deadlines(),
+            trace: self.trace.clone(),
             poke: poke.clone(),
             health_timeout: Box::new(move |driver| surroundings.health_timeout(driver)),
             report: Box::new(move |seen, health| me.report(&at, serial, seen, health)),

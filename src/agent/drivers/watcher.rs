@@ -12,6 +12,7 @@ use super::endpoint::{Health, Seen, Serving};
 use super::fingerprint::Fingerprint;
 use crate::csi::{CallError, Deadlines, Dial, Ended};
 use crate::k8s::backoff::Backoff;
+use crate::trace::Trace;
 
 /// Time between probes of a process that is not healthy yet.
 const STARTING: Duration = Duration::from_secs(5);
@@ -27,6 +28,8 @@ const SHORT: Duration = Duration::from_secs(1);
 pub(crate) struct Watcher {
     pub path: PathBuf,
     pub deadlines: Deadlines,
+    /// Where the process's calls are kept for people.
+    pub trace: Arc<Trace>,
     /// Told when a call found the connection broken.
     pub poke: Arc<Notify>,
     /// How long a process of a driver may take to become healthy.
@@ -40,7 +43,7 @@ impl Watcher {
     pub async fn watch(self) {
         let socket = self.path.display();
         let (mut failures, mut short) = (0, 0);
-        let mut dial = Dial::of(&self.path);
+        let mut dial = Dial::of(&self.path).traced(self.trace.clone());
         let mut run: Option<(String, Instant)> = None;
         loop {
             match self.connect(&mut dial).await {

@@ -8,6 +8,7 @@ use crate::agent::calls::failure::{Failure, Pace};
 use crate::agent::calls::not_found::{self, Earlier};
 use crate::agent::context::Agent;
 use crate::api::conditions::{Desired, Reason};
+use crate::api::names::create_name;
 use crate::api::snapshot::SnapshotStatus;
 use crate::api::{Plugin, Snapshot, SnapshotState, quantity};
 use crate::csi::proto::csi::v1 as wire;
@@ -121,19 +122,13 @@ pub(super) async fn call(
     }
 }
 
-/// The name by which the driver recognises a repetition: what the Snapshot says, else its UID.
-fn create_name(snapshot: &Snapshot) -> String {
-    let own = || format!("moor-{}", snapshot.metadata.uid.as_deref().unwrap_or_default());
-    snapshot.spec.create_name.clone().unwrap_or_else(own)
-}
-
 async fn create(due: &Due<'_>, snapshot: &Snapshot, with: Prepared) -> Result<Answer, Failed> {
     let Some(of) = snapshot.spec.assignment.as_ref().and_then(|assignment| assignment.volume.as_ref()) else {
         return Err((Failure::arguments(due.rpc, &"spec.assignment names no volume"), None));
     };
     let request = wire::CreateSnapshotRequest {
         source_volume_id: of.volume_handle.clone(),
-        name: create_name(snapshot),
+        name: create_name(snapshot.spec.create_name.as_deref(), snapshot.metadata.uid.as_deref()),
         secrets: with.means.secrets.into_field(),
         parameters: snapshot.spec.parameters.clone(),
     };
