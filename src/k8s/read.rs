@@ -108,7 +108,7 @@ pub async fn revision<K: Readable>(api: &Api<K>) -> Result<u64, ApiError> {
 }
 
 /// Names a request for its errors.
-pub(super) fn request<K: Readable>(api: &Api<K>, verb: &'static str, name: &str) -> Request {
+pub(crate) fn request<K: Readable>(api: &Api<K>, verb: &'static str, name: &str) -> Request {
     let object = match api.namespace() {
         Some(namespace) => Named { namespace, name }.to_string(),
         None => name.to_owned(),
@@ -117,7 +117,7 @@ pub(super) fn request<K: Readable>(api: &Api<K>, verb: &'static str, name: &str)
 }
 
 /// Bounds a request by [`DEADLINE`] and sorts its error.
-pub(super) async fn within<T>(
+pub(crate) async fn within<T>(
     request: &Request,
     answer: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, ApiError> {

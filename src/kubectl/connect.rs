@@ -20,6 +20,13 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
+    /// A cluster of which one namespace counts.
+    #[cfg(test)]
+    pub fn of(client: Client, moor_namespace: &str, namespace: &str) -> Self {
+        let (moor_namespace, namespace) = (moor_namespace.to_owned(), namespace.to_owned());
+        Self { client, moor_namespace, namespace, is_named: true, all_namespaces: false }
+    }
+
     /// Everything, unless a namespace was named.
     pub fn everything(&self) -> Scope {
         if self.is_named { self.home() } else { Scope::All }

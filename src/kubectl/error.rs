@@ -83,7 +83,7 @@ pub enum KubectlError {
     OneNamespace,
     /// The order could not be written.
     #[error("cannot set spec.forceDetach of VolumeClaim {0}: {1}")]
-    NotGiven(String, #[source] kube::Error),
+    NotGiven(String, #[source] Box<ApiError>),
     /// Standard output could not be written.
     #[error("standard output: {0}")]
     Print(#[source] io::Error),

@@ -1,5 +1,7 @@
 //! Events about moor's objects.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
@@ -14,6 +16,9 @@ use crate::api::{GROUP, Volume, VolumeClaim};
 
 /// So much of a note is shown, in bytes: others than moor may write Events, and as long as they like.
 const NOTE: usize = 1024;
+
+/// Namespace of the Events about objects that have none.
+const OF_THE_CLUSTER: &str = "default";
 
 /// An object whose Events are wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +79,12 @@ pub(super) fn subjects(scene: &Scene, of: &EventsOf, scope: &Scope) -> Vec<Subje
         }
     }
     all
+}
+
+/// The namespaces in which these objects have their Events. A claim that moor keeps for a Pod is in another one than the Pod.
+pub(super) fn namespaces(subjects: &[Subject]) -> BTreeSet<String> {
+    let own = |subject: &Subject| subject.namespace.clone().unwrap_or_else(|| OF_THE_CLUSTER.to_owned());
+    subjects.iter().map(own).chain([OF_THE_CLUSTER.to_owned()]).collect()
 }
 
 fn of_volume(scene: &Scene, volume: &Volume, all: &mut Vec<Subject>) {

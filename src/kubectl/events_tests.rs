@@ -2,7 +2,7 @@ use k8s_openapi::api::events::v1::Event;
 use serde_json::{Value, json};
 
 use super::args::{EventsOf, Named};
-use super::events::{page, subjects};
+use super::events::{namespaces, page, subjects};
 use super::objects_tests::{now, scene};
 use super::scene::Scope;
 
@@ -99,4 +99,19 @@ fn of_an_object_they_are_told_with_what_hangs_on_it() {
     assert_eq!(minutes(&EventsOf::Plugin(named("p"))), ["2m"]);
     // It is not there any more, and was told of.
     assert_eq!(minutes(&EventsOf::Volume(named("gone"))), ["60s"]);
+}
+
+/// A claim that is kept for a Pod is in moor's namespace.
+#[test]
+fn events_are_looked_for_where_the_objects_are() {
+    let mut scene = scene();
+    let pod = json!({ "namespace": "team", "name": "web", "uid": "uid-web", "persistentVolume": "pv-1" });
+    scene.claims[0].spec.pod = Some(serde_json::from_value(pod).unwrap());
+    let named = |name: &str| Named { name: name.into() };
+    let places = |of: &EventsOf| -> Vec<String> {
+        namespaces(&subjects(&scene, of, &Scope::In("shop".into()))).into_iter().collect()
+    };
+    assert_eq!(places(&EventsOf::Claim(named("a"))), ["default", "shop", "team"]);
+    assert_eq!(places(&EventsOf::Snapshot(named("before"))), ["default", "shop"]);
+    assert_eq!(places(&EventsOf::Plugin(named("p"))), ["default"]);
 }

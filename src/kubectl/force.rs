@@ -12,6 +12,7 @@ use super::words::full_name;
 use crate::api::conditions::{READY, find_as, first_few};
 use crate::api::{Attachment, VolumeClaim};
 use crate::attachment::loss::excludes_other_nodes;
+use crate::k8s::read::{request, within};
 
 /// Most claims that are named.
 const NAMED: usize = 5;
@@ -157,10 +158,12 @@ impl Order {
     }
 }
 
-/// Gives the order to this very claim, and to no other one that has its name by now.
+/// Gives the order to this very claim, and to no other one that has its name by now. An API server that does not answer is not waited
+/// for: whether the order is given the claim says.
 pub(super) async fn give(cluster: &Cluster, order: &Order) -> Result<(), KubectlError> {
     let claims = Api::<VolumeClaim>::namespaced(cluster.client.clone(), &order.namespace);
     let patch = Patch::Merge(json!({ "metadata": { "uid": order.uid }, "spec": { "forceDetach": true } }));
-    let done = claims.patch(&order.name, &PatchParams::default(), &patch).await;
-    done.map(drop).map_err(|error| KubectlError::NotGiven(order.full_name.clone(), error))
+    let (params, asked) = (PatchParams::default(), request(&claims, "patch", &order.name));
+    let done = within(&asked, claims.patch(&order.name, &params, &patch)).await;
+    done.map(drop).map_err(|error| KubectlError::NotGiven(order.full_name.clone(), Box::new(error)))
 }

@@ -2,6 +2,8 @@ use super::error::KubectlError;
 use super::force::order;
 use super::objects_tests::{deleted, holder, scene, waiter};
 use super::scene::{Scene, Scope};
+use crate::k8s::ApiError;
+use crate::k8s::scripted_tests::Scripted;
 
 fn shop() -> Scope {
     Scope::In("shop".into())
@@ -96,4 +98,16 @@ fn claims_that_share_the_volume_are_named() {
     scene.claims[0].spec.force_detach = true;
     let given = order(&scene, "a", &shop()).unwrap();
     assert!(!given.is_new() && given.page(true).to_string().contains("was set before. Nothing was changed."));
+}
+
+/// An API server that takes the order and does not answer.
+#[tokio::test(start_paused = true)]
+async fn who_gives_an_order_does_not_wait_for_ever() {
+    let (_, client) = Scripted::start(Vec::new()).await;
+    let order = order(&leaving(9), "a", &shop()).unwrap();
+    let error = super::force::give(&super::connect::Cluster::of(client, "moor-system", "shop"), &order).await;
+    assert!(
+        matches!(&error, Err(KubectlError::NotGiven(_, why)) if matches!(**why, ApiError::TimedOut { .. })),
+        "{error:?}"
+    );
 }

@@ -18,9 +18,6 @@ use crate::api::{Attachment, Plugin, PluginInstance, Snapshot, Volume, VolumeCla
 use crate::k8s::ApiError;
 use crate::k8s::read::{Readable, list_live};
 
-/// Namespace of the Events about objects that have none.
-const OF_THE_CLUSTER: &str = "default";
-
 /// Everything of moor's in these namespaces, and what has none. Who may read only what has a namespace gets that, and is
 /// told what is missing.
 pub(super) async fn scene(cluster: &Cluster, scope: &Scope, now: Timestamp) -> Result<Scene, KubectlError> {
@@ -87,18 +84,18 @@ pub(super) async fn snapshots(
     Ok((all, unseen))
 }
 
-/// The Events of these namespaces, and of those that are about objects without a namespace too; and what could not be seen.
+/// The Events of these namespaces, and of those beside them in which something else has its Events; and what could not be seen.
 /// Anybody who may write Events may write one that cannot be read: it hides no other.
 pub(super) async fn events(
     cluster: &Cluster,
     scope: &Scope,
-    of_the_cluster_too: bool,
+    beside: &BTreeSet<String>,
 ) -> Result<(Vec<Event>, Vec<String>), KubectlError> {
     let mut listed = required(listed(events_of(cluster, scope))).await?;
-    let elsewhere = scope.namespace().is_some_and(|namespace| namespace != OF_THE_CLUSTER);
-    if elsewhere && of_the_cluster_too {
-        let scope = Scope::In(OF_THE_CLUSTER.into());
-        // Those of the namespace are worth something without.
+    let Some(own) = scope.namespace() else { return Ok((listed.all, listed.unseen)) };
+    for namespace in beside.iter().filter(|namespace| *namespace != own) {
+        let scope = Scope::In(namespace.clone());
+        // Those of the own namespace are worth something without.
         let more = optional(self::listed(events_of(cluster, &scope))).await?;
         listed.all.extend(more.all);
         listed.unseen.extend(more.unseen);

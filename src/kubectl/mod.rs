@@ -24,6 +24,7 @@ mod objects_tests;
 #[cfg(test)]
 mod snapshots_tests;
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use jiff::Timestamp;
@@ -48,11 +49,17 @@ pub async fn run(cli: Cli, out: &mut impl Write) -> Result<(), KubectlError> {
         }
         Command::Events { of } => {
             let scope = cluster.here();
-            let mut told = listing::events(&cluster, &scope, of.is_some()).await?;
-            let Some(of) = &of else { return print(&events::page(&told, None, now), out) };
-            let scene = Box::pin(listing::scene(&cluster, &scope, now)).await?;
-            told.1.extend(scene.unseen.iter().cloned());
-            events::page(&told, Some(&events::subjects(&scene, of, &scope)), now)
+            match &of {
+                None => events::page(&listing::events(&cluster, &scope, &BTreeSet::new()).await?, None, now),
+                Some(of) => {
+                    let scene = Box::pin(listing::scene(&cluster, &scope, now)).await?;
+                    let subjects = events::subjects(&scene, of, &scope);
+                    let elsewhere = events::namespaces(&subjects);
+                    let mut told = listing::events(&cluster, &scope, &elsewhere).await?;
+                    told.1.extend(scene.unseen.iter().cloned());
+                    events::page(&told, Some(&subjects), now)
+                }
+            }
         }
         Command::Snapshots => {
             let scope = cluster.here();

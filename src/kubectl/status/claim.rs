@@ -1,7 +1,7 @@
 //! The page of a VolumeClaim: what it has, or what it waits for.
 
 use super::super::page::Page;
-use super::super::scene::Scene;
+use super::super::scene::{Scene, node_of};
 use super::super::words::{age, conditions, full_name, last_said, pod, since, turned};
 use super::rows::{attachment_state, by, caller, conditions_of, leaving, said_of};
 use crate::api::claim::WaitingFor;
@@ -22,7 +22,7 @@ pub(super) fn add(page: &mut Page, scene: &Scene, claim: &VolumeClaim) {
     if claim.spec.force_detach {
         page.fact("Forced", "spec.forceDetach is set");
     }
-    page.fact_if("Waits for", status.waiting_for.as_ref().map(|holder| waits_for(scene, holder)));
+    page.fact_if("Waits for", status.waiting_for.as_ref().map(|holder| waits_for(scene, claim, holder)));
     if let Some(assignment) = &claim.spec.assignment {
         page.fact("Node", &format!("{}; {}", assignment.node_name, scene.heard(&assignment.node_name)));
     }
@@ -64,9 +64,23 @@ fn asks(claim: &VolumeClaim) -> String {
     format!("{place}, {}, {}{read_only}", spec.access_mode, spec.attachment_mode)
 }
 
+/// The claim that is in the way of this one. What was written of it has its name and no UID: one of that name is another one if it
+/// is of another Volume, on another node, or was made after the moment since which the holder has the volume, or is before this one
+/// in the line.
+fn holder<'a>(scene: &'a Scene, claim: &VolumeClaim, waiting: &WaitingFor) -> Option<&'a VolumeClaim> {
+    let made = |claim: &VolumeClaim| claim.metadata.creation_timestamp.as_ref().map(|at| at.0);
+    let latest = waiting.since.as_ref().map(|at| at.0).or_else(|| made(claim));
+    scene.claims.iter().find(|other| {
+        full_name(&other.metadata) == waiting.holder
+            && other.spec.volume_name == claim.spec.volume_name
+            && made(other) <= latest
+            && waiting.node_name.as_deref().is_none_or(|node| node_of(other) == Some(node))
+    })
+}
+
 /// Who is in the way. The holder's own claim says more than what was written of it, where it can be seen.
-fn waits_for(scene: &Scene, waiting: &WaitingFor) -> String {
-    let holder = scene.claims.iter().find(|claim| full_name(&claim.metadata) == waiting.holder);
+fn waits_for(scene: &Scene, claim: &VolumeClaim, waiting: &WaitingFor) -> String {
+    let holder = holder(scene, claim, waiting);
     let is_unheard = |node: &&str| scene.agents.is_some() && scene.is_silent(node) != Some(false);
     let silent = waiting.node_name.as_deref().filter(is_unheard);
     let deleted = holder.and_then(|holder| holder.metadata.deletion_timestamp.as_ref());

@@ -1,3 +1,4 @@
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use super::super::args::{Named, StatusOf};
@@ -93,4 +94,22 @@ fn one_that_is_not_there_is_an_error() {
     let of = StatusOf::Claim(Named { name: "c".into() });
     let error = page(&scene(), Some(&of), &Scope::In("shop".into())).unwrap_err();
     assert_eq!(error.to_string(), "there is no VolumeClaim c in namespace shop");
+}
+
+/// The name of a claim that is gone may be another one's by now.
+#[test]
+fn a_later_claim_of_the_same_name_is_not_the_holder() {
+    let mut scene = scene();
+    let page = |scene: &Scene| shown(scene, "b");
+    scene.claims[0] = deleted(holder());
+    assert!(page(&scene).contains("; it was deleted 2m ago"), "{}", page(&scene));
+    let anew = |change: &dyn Fn(&mut VolumeClaim)| {
+        let mut scene = scene.clone();
+        change(&mut scene.claims[0]);
+        assert!(!page(&scene).contains("it was deleted"), "{}", page(&scene));
+    };
+    let later: jiff::Timestamp = "2026-01-01T00:04:00Z".parse().unwrap();
+    anew(&|claim| claim.metadata.creation_timestamp = Some(Time(later)));
+    anew(&|claim| claim.spec.volume_name = "other".into());
+    anew(&|claim| claim.spec.assignment.as_mut().unwrap().node_name = "node-2".into());
 }
