@@ -84,7 +84,7 @@ pub enum ApiError {
 
 impl ApiError {
     /// Sorts the client's error.
-    pub(super) fn sort(request: Request, source: kube::Error) -> Self {
+    pub(crate) fn sort(request: Request, source: kube::Error) -> Self {
         let kube::Error::Api(status) = &source else {
             return Self::Other { request, source: Box::new(source) };
         };

@@ -55,6 +55,9 @@ pub enum Command {
     },
     /// List Snapshots with what they are of and why they are as they are.
     Snapshots,
+    /// Check the installation: kinds, controller, agents, clocks, mounts, drivers, sockets, CSIDrivers, policies, rights. Ends with 1
+    /// if there is a fault.
+    Doctor,
     /// Have a deleted VolumeClaim undone by force (spec.forceDetach).
     ForceDetach {
         /// Name of the VolumeClaim.

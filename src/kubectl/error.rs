@@ -58,6 +58,9 @@ pub enum KubectlError {
         /// What could not be seen, each behind a semicolon.
         unseen: String,
     },
+    /// The installation is not as it should be.
+    #[error("faults: {0}")]
+    Faults(usize),
     /// The claim is not deleted.
     #[error(
         "VolumeClaim {name} is not being deleted, and spec.forceDetach counts only for a claim that is. Nothing was \

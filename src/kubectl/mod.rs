@@ -2,9 +2,11 @@
 //!
 //! Everything comes from the API objects. What is listed is kept in [`scene`]; pages are made of that alone, and
 //! [`page`] lets nothing into a terminal that it would take as an order.
+//! [`doctor`] looks at what else an installation is made of.
 
 pub mod args;
 mod connect;
+mod doctor;
 pub mod error;
 mod events;
 mod force;
@@ -65,6 +67,11 @@ pub async fn run(cli: Cli, out: &mut impl Write) -> Result<(), KubectlError> {
             let scope = cluster.here();
             let listed = listing::snapshots(&cluster, &scope).await?;
             snapshots::page(&listed, scope.namespace().is_none(), now)
+        }
+        Command::Doctor => {
+            let (page, faults) = Box::pin(doctor::run(&cluster)).await;
+            print(&page, out)?;
+            return if faults == 0 { Ok(()) } else { Err(KubectlError::Faults(faults)) };
         }
         Command::ForceDetach { claim, yes } => {
             if cli.reach.all_namespaces {

@@ -13,7 +13,7 @@ pub mod deregistration;
 mod in_order;
 mod not_found;
 mod pod_template;
-mod pods;
+pub mod pods;
 mod ready;
 pub mod relief;
 pub mod restart;

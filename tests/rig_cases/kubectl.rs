@@ -1,5 +1,7 @@
 //! `kubectl moor`, the built binary, against a cluster on which moor runs.
 
+pub mod doctor;
+
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;

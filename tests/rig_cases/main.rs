@@ -88,6 +88,7 @@ fn main() -> ExitCode {
         forgotten::CASES,
         inline::CASES,
         kubectl::CASES,
+        kubectl::doctor::CASES,
         kubelet::CASES,
         leaving::CASES,
         left_behind::CASES,
