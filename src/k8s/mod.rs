@@ -8,6 +8,7 @@ pub(crate) mod cache;
 pub mod client;
 pub(crate) mod error;
 pub(crate) mod events;
+pub(crate) mod exec;
 pub mod lease;
 pub(crate) mod node;
 pub(crate) mod pod;

@@ -55,6 +55,9 @@ pub enum Command {
     },
     /// List Snapshots with what they are of and why they are as they are.
     Snapshots,
+    /// Show the last CSI calls about a Volume, on all nodes, as the agents remember them. Takes the right to run programs in
+    /// the agents' Pods.
+    Trace(TraceArgs),
     /// Check the installation: kinds, controller, agents, clocks, mounts, drivers, sockets, CSIDrivers, policies, rights. Ends with 1
     /// if there is a fault.
     Doctor,
@@ -102,6 +105,32 @@ pub enum EventsOf {
     Plugin(Named),
 }
 
+/// The calls that are wanted.
+#[derive(Clone, Debug, Args)]
+pub struct TraceArgs {
+    /// A Volume: NAME, NAMESPACE/NAME or volume NAME. A Snapshot: snapshot NAME. Or handle and a driver's id of a volume, which
+    /// may be gone.
+    #[arg(value_name = "VOLUME", required = true, num_args = 1..=2)]
+    pub what: Vec<String>,
+    /// Ask all agents, also those of nodes on which the volume is not, or not any more.
+    #[arg(long)]
+    pub all: bool,
+    /// Show requests and answers too. Secrets, contexts, parameters and mount flags are in none of them.
+    #[arg(long)]
+    pub messages: bool,
+}
+
+/// Whose calls are wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TraceOf {
+    /// Those of a Volume and its Snapshots.
+    Volume(String),
+    /// Those of a Snapshot.
+    Snapshot(String),
+    /// Those of what a driver knows by this id.
+    Handle(String),
+}
+
 /// The name of an object.
 #[derive(Clone, Debug, Args)]
 pub struct Named {
@@ -114,6 +143,32 @@ impl StatusOf {
     #[must_use]
     pub fn is_of_the_cluster(&self) -> bool {
         matches!(self, Self::Plugin(_) | Self::Node(_))
+    }
+}
+
+impl TraceArgs {
+    /// Whose calls are wanted; and a namespace, where it is named with the object.
+    #[must_use]
+    pub fn of(&self) -> Option<(TraceOf, Option<&str>)> {
+        let words: Vec<&str> = self.what.iter().map(String::as_str).collect();
+        let (kind, name) = match words[..] {
+            [name] => ("volume", name),
+            [kind, name] => (kind, name),
+            _ => return None,
+        };
+        // A driver's id may have slashes.
+        if kind == "handle" {
+            return Some((TraceOf::Handle(name.to_owned()), None));
+        }
+        let (namespace, name) = match name.split_once('/') {
+            Some((namespace, name)) => (Some(namespace), name.to_owned()),
+            None => (None, name.to_owned()),
+        };
+        match kind {
+            "volume" | "vol" => Some((TraceOf::Volume(name), namespace)),
+            "snapshot" => Some((TraceOf::Snapshot(name), namespace)),
+            _ => None,
+        }
     }
 }
 
@@ -141,5 +196,31 @@ mod tests {
         assert!(read("kubectl-moor snapshots -A -n shop").is_err());
         assert!(matches!(read("kubectl-moor status").unwrap().command, Command::Status { of: None }));
         assert!(read("kubectl-moor status pod x").is_err());
+    }
+
+    #[test]
+    fn calls_are_asked_for_by_volume_by_snapshot_or_by_id() {
+        let of = |words: &str| {
+            let what = words.split(' ').map(str::to_owned).collect();
+            let args = TraceArgs { what, all: false, messages: false };
+            args.of().map(|(of, namespace)| (of, namespace.map(str::to_owned)))
+        };
+        let shop = || Some("shop".to_owned());
+        for (words, wanted) in [
+            ("data", Some((TraceOf::Volume("data".into()), None))),
+            ("shop/data", Some((TraceOf::Volume("data".into()), shop()))),
+            ("volume snapshot", Some((TraceOf::Volume("snapshot".into()), None))),
+            ("snapshot shop/before", Some((TraceOf::Snapshot("before".into()), shop()))),
+            ("handle zone/vol-1", Some((TraceOf::Handle("zone/vol-1".into()), None))),
+            ("pod web", None),
+        ] {
+            assert_eq!(of(words), wanted, "{words}");
+        }
+        let read = |line: &str| Cli::try_parse_from(line.split(' '));
+        let cli = read("kubectl-moor trace snapshot before -n shop --all").unwrap();
+        assert!(
+            matches!(cli.command, Command::Trace(TraceArgs { all: true, messages: false, what }) if what.len() == 2)
+        );
+        assert!(read("kubectl-moor trace").is_err());
     }
 }

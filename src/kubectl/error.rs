@@ -61,6 +61,22 @@ pub enum KubectlError {
     /// The installation is not as it should be.
     #[error("faults: {0}")]
     Faults(usize),
+    /// Calls are of something else.
+    #[error(
+        "{0}: give a Volume's name, or snapshot and the name of a Snapshot, or handle and a driver's id of a volume"
+    )]
+    NoSuchTrace(String),
+    /// The agents' Pods could not be found.
+    #[error(
+        "{source}; the calls are in the memory of the agents: to read them takes the rights to list pods and to create and get pods/exec in namespace {namespace}, which whoever has is root on the nodes"
+    )]
+    NoAgents {
+        /// Namespace of moor.
+        namespace: String,
+        /// The API server's words.
+        #[source]
+        source: Box<ApiError>,
+    },
     /// The claim is not deleted.
     #[error(
         "VolumeClaim {name} is not being deleted, and spec.forceDetach counts only for a claim that is. Nothing was \

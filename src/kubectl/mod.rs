@@ -1,8 +1,8 @@
 //! `kubectl moor`: what an installation of moor is doing, in words, and the one order that is given to a claim by hand.
 //!
-//! Everything comes from the API objects. What is listed is kept in [`scene`]; pages are made of that alone, and
-//! [`page`] lets nothing into a terminal that it would take as an order.
-//! [`doctor`] looks at what else an installation is made of.
+//! Everything comes from the API objects, but for the calls that [`trace`] has agents tell. What is listed is kept in [`scene`]; pages
+//! are made of that alone, and [`page`] lets nothing into a terminal that it would take as an order. [`doctor`] looks at what else an
+//! installation is made of.
 
 pub mod args;
 mod connect;
@@ -15,6 +15,7 @@ pub mod page;
 mod scene;
 mod snapshots;
 mod status;
+mod trace;
 mod words;
 
 #[cfg(test)]
@@ -73,6 +74,7 @@ pub async fn run(cli: Cli, out: &mut impl Write) -> Result<(), KubectlError> {
             print(&page, out)?;
             return if faults == 0 { Ok(()) } else { Err(KubectlError::Faults(faults)) };
         }
+        Command::Trace(args) => Box::pin(trace::run(&cluster, &args, now)).await?,
         Command::ForceDetach { claim, yes } => {
             if cli.reach.all_namespaces {
                 return Err(KubectlError::OneNamespace);

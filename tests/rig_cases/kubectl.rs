@@ -1,6 +1,7 @@
 //! `kubectl moor`, the built binary, against a cluster on which moor runs.
 
 pub mod doctor;
+pub mod trace;
 
 use std::fs::{self, File};
 use std::path::Path;

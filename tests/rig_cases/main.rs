@@ -89,6 +89,7 @@ fn main() -> ExitCode {
         inline::CASES,
         kubectl::CASES,
         kubectl::doctor::CASES,
+        kubectl::trace::CASES,
         kubelet::CASES,
         leaving::CASES,
         left_behind::CASES,

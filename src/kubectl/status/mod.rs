@@ -2,7 +2,7 @@
 
 mod claim;
 mod node;
-mod origin;
+pub(super) mod origin;
 mod overview;
 mod plugin;
 mod rows;

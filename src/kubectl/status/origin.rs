@@ -6,7 +6,7 @@ use crate::api::{Snapshot, Volume};
 
 /// Whether a Snapshot may be of this Volume, which has the name that it names: not if the driver says that it is of another
 /// volume. Who restores a Volume under its old name has one that no Snapshot is of.
-pub(super) fn may_be_of(snapshot: &Snapshot, volume: &Volume) -> bool {
+pub(in super::super) fn may_be_of(snapshot: &Snapshot, volume: &Volume) -> bool {
     let of = snapshot.status.as_ref().and_then(|status| status.source_volume_handle.as_ref());
     let handle = volume.status.as_ref().and_then(|status| status.volume_handle.as_ref());
     of.zip(handle).is_none_or(|(of, handle)| of == handle)
