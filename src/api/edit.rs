@@ -93,7 +93,7 @@ impl Volume {
     /// The last edit of how claims get it.
     #[must_use]
     pub fn edit(&self) -> Option<&Edit> {
-        self.spec.assignment.as_ref()?.edit.as_ref()
+        self.spec.assignment.as_ref()?.edit.as_deref()
     }
 
     /// The uses in which claims are granted: what was taken out of spec.capabilities counts no more from the same moment, and

@@ -3,7 +3,8 @@
 use super::context::Context;
 use super::observe::Observed;
 use super::volumes;
-use crate::api::conditions::{APPLIED, find};
+use crate::api::VolumeStatus;
+use crate::api::conditions::{APPLIED, Reason, find};
 use crate::k8s::ApiError;
 use crate::volume::edit;
 
@@ -20,9 +21,21 @@ async fn record(ctx: &Context, seen: &Observed) -> Result<(), ApiError> {
     let Some(desired) = edit::condition(volume, lack, &seen.claims_seen, &seen.locks_seen) else {
         return Ok(());
     };
-    let said = volume.status.as_ref().and_then(|status| find(&status.conditions, APPLIED));
-    if said.is_some_and(|said| said.reason == desired.reason.as_str() && said.message == desired.message) {
+    let status = volume.status.as_ref();
+    let said = status.and_then(|status| find(&status.conditions, APPLIED));
+    let is_said =
+        said.is_some_and(|said| said.reason == desired.reason.as_str() && said.message == desired.message);
+    // A failure of what is not asked any more is not waited for.
+    let error = status.and_then(|status| status.last_error.as_ref());
+    let is_waited_for =
+        desired.reason != Reason::EditPending && error.is_some_and(|error| error.rpc == edit::CALL);
+    if is_said && !is_waited_for {
         return Ok(());
     }
-    volumes::record(ctx, volume, &desired, |_| {}).await.map(drop)
+    let change = |status: &mut VolumeStatus| {
+        if is_waited_for {
+            volumes::forget_failure(status, edit::CALL);
+        }
+    };
+    volumes::record(ctx, volume, &desired, change).await.map(drop)
 }

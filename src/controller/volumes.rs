@@ -97,7 +97,7 @@ pub(crate) async fn report_modified(ctx: &Context, volume: &Volume) -> Result<bo
 }
 
 /// The last failure of this call is not waited for any more.
-fn forget_failure(status: &mut VolumeStatus, call: &str) {
+pub(super) fn forget_failure(status: &mut VolumeStatus, call: &str) {
     if status.last_error.as_ref().is_some_and(|error| error.rpc == call) {
         (status.last_error, status.attempts, status.next_retry) = (None, None, None);
     }

@@ -38,7 +38,7 @@ pub(super) struct Use {
 /// the Volume has both. kubelet asks in the first mode whatever a Pod does, so writers come before readers; beside
 /// ReadWriteOncePod the API server takes no other mode.
 pub(super) fn use_of(volume: &Volume) -> Result<Use, String> {
-    let uses = &volume.spec.capabilities;
+    let uses = volume.uses();
     let is_block = !uses.iter().any(|one| one.attachment_mode == AttachmentMode::FileSystem);
     let shown = if is_block { AttachmentMode::BlockDevice } else { AttachmentMode::FileSystem };
     let has = |mode| uses.iter().any(|one| one.attachment_mode == shown && one.access_mode == mode);
@@ -55,7 +55,7 @@ pub(super) fn use_of(volume: &Volume) -> Result<Use, String> {
     if modes.is_empty() {
         return Err(format!(
             "spec.capabilities has no accessMode with attachmentMode {shown} that Pods have (SingleNodeWriter, \
-             SingleNodeSingleWriter, MultiNodeReader or MultiNodeMultiWriter): create another Volume with one"
+             SingleNodeSingleWriter, MultiNodeReader or MultiNodeMultiWriter): add one"
         ));
     }
     Ok(Use { modes: modes.into_iter().map(str::to_owned).collect(), is_block })

@@ -74,6 +74,11 @@ pub fn plan(volume: &Volume, agent: &str) -> AgentStep {
         {
             VolumeCall::Modify
         }
+        (VolumeOperation::Revalidate, VolumeState::Created | VolumeState::Ready)
+            if deleted && !volume.spec.deletes_storage() =>
+        {
+            VolumeCall::Revalidate
+        }
         (VolumeOperation::Expand, VolumeState::Ready) if !deleted && growth::wanted(volume).is_some() => {
             VolumeCall::Expand
         }
@@ -96,8 +101,12 @@ pub fn plan(volume: &Volume, agent: &str) -> AgentStep {
     };
     let undoes = match call {
         VolumeCall::Delete => true,
-        VolumeCall::Create | VolumeCall::DeleteRejected | VolumeCall::Expand | VolumeCall::Modify => deleted,
-        VolumeCall::Validate | VolumeCall::Revalidate => false,
+        VolumeCall::Create
+        | VolumeCall::DeleteRejected
+        | VolumeCall::Expand
+        | VolumeCall::Modify
+        | VolumeCall::Revalidate => deleted,
+        VolumeCall::Validate => false,
     };
     if undoes && !volume.spec.deletes_storage() {
         AgentStep::GiveUp(call)
@@ -123,7 +132,7 @@ pub enum Standing {
     NotClosed,
     /// DeleteVolume of what nobody can use, and there is a VolumeHandle for it, so somebody does use it.
     Locked,
-    /// ControllerExpandVolume or ControllerModifyVolume, and the VolumeHandle is not this Volume's, or another instance makes
+    /// ControllerExpandVolume, ControllerModifyVolume or a question about an edit, and the VolumeHandle is not this Volume's, or another instance makes
     /// its controller calls.
     NotHolder,
     /// CreateVolume, and what the volume is to be made from was deleted, or is being deleted, before anything was begun: by now
@@ -168,13 +177,15 @@ pub fn standing(
         return Standing::Changed;
     }
     match call {
-        VolumeCall::Create | VolumeCall::Validate | VolumeCall::Revalidate => Standing::Valid,
+        VolumeCall::Create | VolumeCall::Validate => Standing::Valid,
         VolumeCall::Delete if lock.is_some_and(|lock| is_closed_by(lock, live)) => Standing::Valid,
         VolumeCall::Delete => Standing::NotClosed,
-        VolumeCall::Expand | VolumeCall::Modify if lock.is_some_and(|lock| is_held_by(lock, live)) => {
+        VolumeCall::Expand | VolumeCall::Modify | VolumeCall::Revalidate
+            if lock.is_some_and(|lock| is_held_by(lock, live)) =>
+        {
             Standing::Valid
         }
-        VolumeCall::Expand | VolumeCall::Modify => Standing::NotHolder,
+        VolumeCall::Expand | VolumeCall::Modify | VolumeCall::Revalidate => Standing::NotHolder,
         VolumeCall::DeleteRejected => match lock {
             None => Standing::Valid,
             Some(lock) if Some(&lock.spec.volume.uid) == live.metadata.uid.as_ref() => Standing::Own,
@@ -188,19 +199,15 @@ pub fn standing(
 #[must_use]
 pub fn may_give_up(call: VolumeCall, volume: &Volume, lock: Option<&VolumeHandle>) -> bool {
     let is_own = |lock: &VolumeHandle| Some(&lock.spec.volume.uid) == volume.metadata.uid.as_ref();
-    !changes_volume(call) || lock.is_none_or(|lock| lock.spec.closing || !is_own(lock))
+    !is_about_one_in_use(call) || lock.is_none_or(|lock| lock.spec.closing || !is_own(lock))
 }
 
-/// Whether the call changes a volume that may be in use, so that the lock on it says who makes it.
+/// Whether the call is about a volume that may be in use, so that the lock on it says who makes it.
 #[must_use]
-pub fn changes_volume(call: VolumeCall) -> bool {
+pub fn is_about_one_in_use(call: VolumeCall) -> bool {
     match call {
-        VolumeCall::Expand | VolumeCall::Modify => true,
-        VolumeCall::Create
-        | VolumeCall::Validate
-        | VolumeCall::Revalidate
-        | VolumeCall::Delete
-        | VolumeCall::DeleteRejected => false,
+        VolumeCall::Expand | VolumeCall::Modify | VolumeCall::Revalidate => true,
+        VolumeCall::Create | VolumeCall::Validate | VolumeCall::Delete | VolumeCall::DeleteRejected => false,
     }
 }
 
@@ -210,7 +217,7 @@ pub(super) fn may_be_calling(operation: Option<VolumeOperation>, state: VolumeSt
         (operation, state),
         (Some(VolumeOperation::Create), VolumeState::Pending)
             | (
-                Some(VolumeOperation::Expand | VolumeOperation::Modify),
+                Some(VolumeOperation::Expand | VolumeOperation::Modify | VolumeOperation::Revalidate),
                 VolumeState::Created | VolumeState::Ready
             )
             | (

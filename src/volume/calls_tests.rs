@@ -43,7 +43,6 @@ fn each_operation_is_due_until_its_state_is_reached() {
         (Validate, Pending, true, None),
         (Revalidate, Ready, false, None),
         (Revalidate, Pending, false, None),
-        (Revalidate, Ready, true, None),
         (Delete, Ready, true, Some(VolumeCall::Delete)),
         (Delete, Created, true, Some(VolumeCall::Delete)),
         (Delete, Deleted, true, None),

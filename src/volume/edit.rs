@@ -10,10 +10,12 @@ use crate::api::conditions::{APPLIED, Desired, Reason, find, first_few};
 use crate::api::edit::{Edit, EditAnswer, GrantedUse};
 use crate::api::volume::VolumeAssignment;
 use crate::api::{Volume, VolumeState};
-use crate::attachment::AttachmentSeen;
+use crate::attachment::{AttachmentSeen, HandleSeen};
 use crate::claim::ClaimSeen;
 use crate::plugin::allow::{MOUNT_FLAGS, NotAllowed, Right};
 
+/// CSI's name of the call, as a failure shows it.
+pub const CALL: &str = "ValidateVolumeCapabilities";
 /// Names of nodes or claims in one message.
 const NAMED: usize = 3;
 
@@ -31,18 +33,29 @@ fn answer(volume: &Volume) -> Option<&EditAnswer> {
     (said.number == edit.number && edit.asked == GrantedUse::asked(&volume.spec)).then_some(said)
 }
 
-/// Whether the driver is asked about an edit until it confirms.
+/// Whether the driver is asked about the last edit until it confirms: that is what spec says, and it has not been confirmed.
 #[must_use]
 pub fn is_open(volume: &Volume) -> bool {
     let said = volume.status.as_ref().and_then(|status| status.edit.as_ref());
-    volume
-        .edit()
-        .is_some_and(|edit| said.is_none_or(|said| said.number != edit.number || said.error.is_some()))
+    let is_asked = volume.edit().is_some_and(|edit| edit.asked == GrantedUse::asked(&volume.spec));
+    is_asked
+        && volume
+            .edit()
+            .is_some_and(|edit| said.is_none_or(|said| said.number != edit.number || said.error.is_some()))
 }
 
 /// Whether the driver has not confirmed the edit that is asked for now, so that other calls which are due come first.
 pub(super) fn is_refused(volume: &Volume) -> bool {
     answer(volume).is_some_and(|said| said.error.is_some())
+}
+
+/// Whether the driver has not confirmed it since the Volume was changed last.
+pub(super) fn has_just_failed(volume: &Volume) -> bool {
+    let said = volume.status.as_ref().and_then(|status| find(&status.conditions, APPLIED));
+    said.is_some_and(|said| {
+        said.reason == Reason::EditNotConfirmed.as_str()
+            && said.observed_generation == volume.metadata.generation
+    })
 }
 
 /// The edit that is asked for now: the last one, or one after it.
@@ -54,20 +67,31 @@ pub(super) fn next(volume: &Volume) -> Edit {
     }
 }
 
-/// What becomes of an edit, of a volume that is Ready and whose VolumeHandle is open. `rests` is the order under which the
-/// volume asks for nothing.
-pub(super) fn wish(seen: &Seen<'_>, rests: VolumeAssignment) -> Wish {
+/// What becomes of an edit, of a volume that is Ready and whose VolumeHandle, `own`, is open.
+pub(super) fn wish(seen: &Seen<'_>, own: &HandleSeen) -> Wish {
     let volume = seen.volume;
-    let (Some(wanted), Some(granted)) = (wanted(volume), volume.granted()) else { return Wish::Nothing };
+    let (Some(assignment), Some(granted)) = (&volume.spec.assignment, volume.granted()) else {
+        return Wish::Nothing;
+    };
+    let next = || VolumeAssignment { edit: Some(Box::new(next(volume))), ..assignment.clone() };
+    let Some(wanted) = wanted(volume) else {
+        // Who went back, and comes to it again later, asks anew: an answer is not kept for that.
+        let is_other = |edit: &Edit| !edit.asked.is_same(granted);
+        let is_left = volume.edit().is_some_and(is_other);
+        return if is_left { Wish::Write(VolumeStep::Assign(next())) } else { Wish::Nothing };
+    };
     if lacks(volume, seen.not_allowed.as_ref()).is_some() {
         return Wish::Nothing;
     }
     let takes_away = wanted.mount_flags == granted.mount_flags && granted.lists_all_of(&wanted);
-    let nobody_to_ask = rests.controller.is_none() || seen.adopts;
-    let is_confirmed = answer(volume).is_some_and(|said| said.error.is_none());
+    let has_caller = own.controller.is_some() || assignment.controller.is_some();
+    let may_have_one = !seen.plugin.controllers.is_empty() || seen.plugin.controllers_said.is_some();
+    let nobody_to_ask = seen.adopts || !(has_caller || may_have_one);
+    let is_confirmed = seen.same_driver && answer(volume).is_some_and(|said| said.error.is_none());
     if takes_away || nobody_to_ask || is_confirmed {
-        let edit = Some(next(volume));
-        return Wish::Write(VolumeStep::Assign(VolumeAssignment { granted: Some(wanted), edit, ..rests }));
+        let made = assignment.made.clone().or_else(|| assignment.granted.clone().map(Box::new));
+        let granted = Some(wanted);
+        return Wish::Write(VolumeStep::Assign(VolumeAssignment { granted, made, ..next() }));
     }
     if seen.same_driver { Wish::Call } else { Wish::Nothing }
 }
@@ -101,8 +125,8 @@ pub fn condition(
         if is_refused(volume) {
             return None;
         }
-        let words = "the driver is asked whether the volume can be used as spec.capabilities and spec.mountOptions say now; \
-                     until it confirms, claims get it as before";
+        let words = "spec.capabilities or spec.mountOptions was edited, which counts when the driver has been asked and confirms \
+                     it; until then claims get the volume in the uses that were listed before and still are, and staged as before";
         Desired::new(Reason::EditPending, words)
     } else {
         in_use(volume, claims, locks).unwrap_or_else(|| {

@@ -13,8 +13,11 @@ fn volume(granted: &[&str], asked: &[&str]) -> Volume {
     volume.spec.mount_options = Some(MountOptions { mount_flags: flags(asked), ..MountOptions::default() });
     let granted = GrantedUse { capabilities: vec![VolumeUse::default()], mount_flags: flags(granted) };
     let edit = Edit { number: 4, asked: GrantedUse::asked(&volume.spec) };
-    volume.spec.assignment =
-        Some(VolumeAssignment { granted: Some(granted), edit: Some(edit), ..VolumeAssignment::default() });
+    volume.spec.assignment = Some(VolumeAssignment {
+        granted: Some(granted),
+        edit: Some(Box::new(edit)),
+        ..VolumeAssignment::default()
+    });
     volume.status.get_or_insert_default().state = VolumeState::Ready;
     volume
 }

@@ -4,8 +4,7 @@
 //! There is one order at a time, so that there is one call at a time. Where both are due and one is refused, or cannot even be
 //! asked for, the other one has its turn. A growth that fails is called again as soon as it has its next turn. A modification
 //! that fails keeps its back-off whatever is ordered in between (`agent/calls/retry.rs`), so two that always fail do not
-//! chase each other. What was edited of the volume's use is asked once at its turn, and when the driver does not confirm it,
-//! only while nothing else is due.
+//! chase each other. So does a question about an edit.
 
 use super::edit;
 use super::growth::{self, Fails};
@@ -28,16 +27,16 @@ pub(super) fn follow(seen: &Seen<'_>, own: &HandleSeen) -> VolumeStep {
         }
         (Wish::Nothing, Wish::Nothing) => (None, None),
     };
-    let call = match edit::wish(seen, rested(seen)) {
+    let call = match edit::wish(seen, own) {
         Wish::Write(step) => return step,
-        Wish::Call if call.is_none() || has_turn(seen, call) => Some(VolumeOperation::Revalidate),
+        Wish::Call if call.is_none_or(|other| has_turn(seen, other)) => Some(VolumeOperation::Revalidate),
         Wish::Call | Wish::Wait(_) | Wish::Nothing => call,
     };
     let step = match (call, &waits) {
         (Some(operation), _) => order(seen, own, operation),
-        (None, Some(_)) => rest(seen, is_order),
-        // What was ordered and is done stays as it is, but for a question whose answer nobody wants any more.
-        (None, None) => rest(seen, |operation| operation == VolumeOperation::Revalidate),
+        (None, Some(_)) => rest(seen),
+        // What was ordered and is done stays as it is.
+        (None, None) => VolumeStep::Idle,
     };
     match (step, waits) {
         (VolumeStep::Idle, Some(why)) => VolumeStep::Wait(why),
@@ -72,19 +71,27 @@ fn turn(seen: &Seen<'_>) -> VolumeOperation {
     }
 }
 
-/// Whether an edit comes before another call that is due: it has not been asked about yet, and that other one has not been
-/// ordered, or has failed. One that is running comes to its end first.
-fn has_turn(seen: &Seen<'_>, other: Option<VolumeOperation>) -> bool {
+/// Whether an edit comes before another call that is due. What has not failed comes at once, and what has after the next failure
+/// of the other; so two that always fail do not chase each other, as a question to the driver keeps its back-off.
+fn has_turn(seen: &Seen<'_>, other: VolumeOperation) -> bool {
     let volume = seen.volume;
     let ordered = volume.spec.assignment.as_ref().map(|assignment| assignment.operation);
-    let has_failed = match other {
-        Some(VolumeOperation::Expand) => growth::fails(volume).is_some(),
-        Some(VolumeOperation::Modify) => {
-            modification::fails(volume).is_some() && !modification::is_open(volume)
+    if ordered == Some(VolumeOperation::Revalidate) {
+        return !edit::has_just_failed(volume);
+    }
+    let other_failed = match other {
+        VolumeOperation::Expand => {
+            let is_open = matches!(growth::fails(volume), Some(Fails::Perhaps(_)));
+            growth::has_just_failed(volume) && !is_open
         }
-        Some(_) | None => true,
+        VolumeOperation::Modify => modification::has_just_failed(volume) && !modification::is_open(volume),
+        VolumeOperation::Create
+        | VolumeOperation::Validate
+        | VolumeOperation::Adopt
+        | VolumeOperation::Revalidate
+        | VolumeOperation::Delete => false,
     };
-    !edit::is_refused(volume) && (ordered != other || has_failed)
+    other_failed || (ordered != Some(other) && !edit::is_refused(volume))
 }
 
 /// The call is ordered of who makes the controller calls of the VolumeHandle, so that no two are made beside each other.
@@ -100,7 +107,7 @@ fn order(seen: &Seen<'_>, own: &HandleSeen, operation: VolumeOperation) -> Volum
     let stays = caller == Some(&to);
     let mut ordered = seen.volume.assignment(operation, Some(to));
     if operation == VolumeOperation::Revalidate {
-        ordered.edit = Some(edit::next(seen.volume));
+        ordered.edit = Some(Box::new(edit::next(seen.volume)));
     }
     if *assignment == ordered {
         return VolumeStep::Idle;
@@ -114,29 +121,15 @@ fn order(seen: &Seen<'_>, own: &HandleSeen, operation: VolumeOperation) -> Volum
 }
 
 /// No call is due: one that was ordered, and waits for something now, is taken back.
-fn rest(seen: &Seen<'_>, ends: impl Fn(VolumeOperation) -> bool) -> VolumeStep {
+fn rest(seen: &Seen<'_>) -> VolumeStep {
     match &seen.volume.spec.assignment {
-        Some(assignment) if ends(assignment.operation) => take_back(seen, assignment),
+        Some(assignment) if is_order(assignment.operation) => take_back(seen, assignment),
         Some(_) | None => VolumeStep::Idle,
     }
 }
 
 fn take_back(seen: &Seen<'_>, assignment: &VolumeAssignment) -> VolumeStep {
     VolumeStep::Assign(VolumeAssignment { operation: before(seen), ..assignment.clone() })
-}
-
-/// The assignment as it is when the order that stands is the only one that an edit is to take back: its own.
-fn rested(seen: &Seen<'_>) -> VolumeAssignment {
-    let assignment = seen.volume.spec.assignment.clone().unwrap_or_default();
-    match assignment.operation {
-        VolumeOperation::Revalidate => VolumeAssignment { operation: before(seen), ..assignment },
-        VolumeOperation::Create
-        | VolumeOperation::Validate
-        | VolumeOperation::Adopt
-        | VolumeOperation::Expand
-        | VolumeOperation::Modify
-        | VolumeOperation::Delete => assignment,
-    }
 }
 
 /// Whether an operation is an order to a volume that is Ready, which others may follow.

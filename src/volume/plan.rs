@@ -257,12 +257,10 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
         return match (own.closing, storage_goes, state, operation) {
             (false, ..) => VolumeStep::BeginClosing,
             // Its agent says that no call is running. One that has lost the VolumeHandle to another can be making none.
-            (
-                true,
-                false,
-                VolumeState::Created | VolumeState::Ready,
-                Some(ordered @ (VolumeOperation::Expand | VolumeOperation::Modify)),
-            ) if own.controller.is_none() || own.controller.as_ref() == controller => {
+            (true, false, VolumeState::Created | VolumeState::Ready, Some(ordered))
+                if is_order(ordered)
+                    && (own.controller.is_none() || own.controller.as_ref() == controller) =>
+            {
                 open_call(seen, ordered, heir_of_call)
             }
             // A status that was lost: the VolumeHandle was made because the storage was. A creation that is repeated since

@@ -232,11 +232,13 @@ pub fn create_volume(
     let place = volume.place().map(std::slice::from_ref).map(|place| requirement(place, place));
     let asked = spec.topology.as_ref().map(|request| requirement(&request.required, &request.preferred));
     let accessibility_requirements = place.or(asked).filter(|_| topology);
+    let made = spec.assignment.as_ref().and_then(|assignment| assignment.made.clone());
+    let made = made.map_or_else(|| GrantedUse::of(volume), |made| *made);
     Ok(wire::CreateVolumeRequest {
         name: create_name(volume.spec.create_name.as_deref(), volume.metadata.uid.as_deref()),
         // Without a size no range, rather than one of zeroes: that is the driver's own choice.
         capacity_range: (range.required_bytes > 0 || range.limit_bytes > 0).then_some(range),
-        volume_capabilities: uses(volume, &GrantedUse::of(volume), modes),
+        volume_capabilities: uses(volume, &made, modes),
         parameters: spec.parameters.clone(),
         mutable_parameters: spec.mutable_parameters.clone(),
         secrets: secrets.into_field(),

@@ -2,8 +2,8 @@
 //! object's status after a restart.
 //!
 //! Calls of the Controller service and of the Node service wait each for themselves: an Attachment whose controller calls
-//! are made on its own node has two workers here, and both may have something to undo at a time. ControllerModifyVolume has a
-//! wait of its own too, which other calls of the volume in between do not end (`volume/orders.rs`).
+//! are made on its own node has two workers here, and both may have something to undo at a time. ControllerModifyVolume and
+//! ValidateVolumeCapabilities have waits of their own too, which other calls of the volume in between do not end (`volume/orders.rs`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -46,6 +46,7 @@ impl<'a> Step<'a> {
     fn key(&self) -> Key {
         let queue = match (self.rpc, self.rpc.service()) {
             (Rpc::ControllerModifyVolume, _) => Waits::Modification,
+            (Rpc::ValidateVolumeCapabilities, _) => Waits::Validation,
             (_, service) => Waits::Service(service),
         };
         (self.uid.to_owned(), queue)
@@ -88,14 +89,20 @@ enum Waits {
     Service(Service),
     /// ControllerModifyVolume.
     Modification,
+    /// ValidateVolumeCapabilities.
+    Validation,
 }
 
 /// UID of an object, and what waits about it.
 type Key = (String, Waits);
 
 /// The waits that an object may have.
-const WAITS: [Waits; 3] =
-    [Waits::Service(Service::Controller), Waits::Service(Service::Node), Waits::Modification];
+const WAITS: [Waits; 4] = [
+    Waits::Service(Service::Controller),
+    Waits::Service(Service::Node),
+    Waits::Modification,
+    Waits::Validation,
+];
 
 impl Retries {
     /// How long this step still has to wait; nothing if it may be tried.

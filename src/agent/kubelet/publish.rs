@@ -292,10 +292,17 @@ fn news<'a>(words: Option<&'a str>, told: Option<&str>, waited: Duration) -> Opt
     words.filter(|words| waited >= PATIENCE && told != Some(*words))
 }
 
-/// Whether a claim that has the name asks for the same.
+/// Whether a claim that has the name asks for the same. One that was granted stays as it was asked for, whatever its Volume says
+/// since.
 fn is_same(found: &VolumeClaim, wanted: &VolumeClaim) -> bool {
     let (found, wanted) = (&found.spec, &wanted.spec);
-    found.pod == wanted.pod && found.volume_name == wanted.volume_name && found.node_name == wanted.node_name
+    let is_as_wanted = found.access_mode == wanted.access_mode
+        && found.attachment_mode == wanted.attachment_mode
+        && found.mount_options == wanted.mount_options;
+    found.pod == wanted.pod
+        && found.volume_name == wanted.volume_name
+        && found.node_name == wanted.node_name
+        && (found.assignment.is_some() || is_as_wanted)
 }
 
 /// Whether a claim is undone, or will be: what is mounted of it is there no longer soon.

@@ -23,7 +23,8 @@ const UNLOCKED: Duration = Duration::from_secs(5);
 /// planned on, so a Volume that is another agent's by now is not given up here.
 pub(super) async fn give_up(agent: &Agent, volume: &Arc<Volume>, call: VolumeCall) -> Result<Next, ApiError> {
     let rpc = rpc_of(call);
-    let locked = handle_name(volume, &caller::driver(agent, volume)).filter(|_| calls::changes_volume(call));
+    let locked =
+        handle_name(volume, &caller::driver(agent, volume)).filter(|_| calls::is_about_one_in_use(call));
     let lock = match locked {
         Some(name) => agent.get_live::<VolumeHandle>(&name).await?,
         None => None,

@@ -155,8 +155,10 @@ impl Pass<'_> {
         let computed =
             id.map(|id| lock::handle_name(lock::DriverVolume { driver: self.due.driver, handle: id }));
         let name = match self.call {
-            VolumeCall::Create | VolumeCall::Validate | VolumeCall::Revalidate => None,
-            VolumeCall::Expand | VolumeCall::Modify => handle_name(volume, self.due.driver),
+            VolumeCall::Create | VolumeCall::Validate => None,
+            VolumeCall::Expand | VolumeCall::Modify | VolumeCall::Revalidate => {
+                handle_name(volume, self.due.driver)
+            }
             // The name of the driver may be another one since.
             VolumeCall::Delete => volume.status.as_ref().and_then(|s| s.handle_name.clone()).or(computed),
             VolumeCall::DeleteRejected => computed,
@@ -379,5 +381,12 @@ impl Pass<'_> {
 
 /// The step by which the failures of this call are counted.
 fn step(volume: &Volume, rpc: Rpc) -> Step<'_> {
-    if rpc == Rpc::ControllerModifyVolume { modify::step(volume) } else { Step::of(volume, rpc) }
+    match (rpc, volume.edit()) {
+        (Rpc::ControllerModifyVolume, _) => modify::step(volume),
+        // Its own, as a modification's is, whatever is ordered in between.
+        (Rpc::ValidateVolumeCapabilities, Some(edit)) => {
+            Step { generation: edit.number, ..Step::of(volume, rpc) }
+        }
+        (_, _) => Step::of(volume, rpc),
+    }
 }

@@ -2,7 +2,7 @@
 
 use moor::api::AttachmentMode::FileSystem;
 use moor::api::capability::{MountOptions, VolumeUse};
-use moor::api::conditions::CallFailure;
+use moor::api::conditions::{CallFailure, Desired, Reason, set};
 use moor::api::edit::{Edit, EditAnswer, GrantedUse};
 use moor::volume::edit::is_open;
 
@@ -54,6 +54,12 @@ fn answer(row: &mut Row, error: Option<&str>) {
     row.volume.status.as_mut().unwrap().edit = Some(EditAnswer { number, error });
 }
 
+/// The Volume says this, and has not been changed since.
+fn say(row: &mut Row, reason: Reason) {
+    let (generation, said) = (row.volume.metadata.generation, Desired::new(reason, "no"));
+    set(&mut row.volume.status.as_mut().unwrap().conditions, &said, generation, jiff::Timestamp::UNIX_EPOCH);
+}
+
 #[test]
 fn what_is_added_counts_when_the_driver_has_confirmed_it() {
     let mut row = added(Create);
@@ -66,7 +72,10 @@ fn what_is_added_counts_when_the_driver_has_confirmed_it() {
     assert_eq!((row.plan(), is_open(&row.volume)), (VolumeStep::Idle, true), "it is asked again");
     answer(&mut row, None);
     assert!(!is_open(&row.volume));
-    assert_eq!(follow(&mut row), Create);
+    assert_eq!(follow(&mut row), Revalidate, "the order stands, as that of a growth does");
+    assert!(!is_open(&row.volume));
+    let made = row.volume.spec.assignment.as_ref().unwrap().made.as_deref();
+    assert_eq!(made, Some(&using(&[WRITER], &[])), "CreateVolume is repeated with that");
     assert_eq!(row.volume.uses(), [WRITER, READERS]);
     assert_eq!(row.plan(), VolumeStep::Idle);
 }
@@ -82,7 +91,7 @@ fn an_answer_counts_for_what_was_asked_and_for_nothing_else() {
     assert_eq!(row.volume.edit().unwrap().number, 2);
     assert_eq!((row.plan(), row.volume.uses()), (VolumeStep::Idle, vec![WRITER]));
     answer(&mut row, None);
-    assert_eq!(follow(&mut row), Create);
+    assert_eq!(follow(&mut row), Revalidate);
     assert_eq!(
         (row.volume.uses(), row.volume.mount_flags()),
         (vec![WRITER, READERS], &["noatime".to_owned()][..])
@@ -95,7 +104,14 @@ fn who_goes_back_is_where_he_was() {
     follow(&mut row);
     answer(&mut row, Some("InvalidArgument"));
     row.volume.spec.capabilities = vec![WRITER];
-    assert_eq!(follow(&mut row), Create, "the order is taken back");
+    assert!(!is_open(&row.volume), "nobody wants to know any more");
+    follow(&mut row);
+    assert_eq!((row.plan(), row.volume.uses()), (VolumeStep::Idle, vec![WRITER]));
+    // Who comes to it again asks anew, whatever was answered then.
+    answer(&mut row, None);
+    row.volume.spec.capabilities = vec![WRITER, READERS];
+    assert_eq!(follow(&mut row), Revalidate);
+    assert_eq!(row.volume.edit().unwrap().number, 3);
     assert_eq!((row.plan(), row.volume.uses()), (VolumeStep::Idle, vec![WRITER]));
 }
 
@@ -114,8 +130,14 @@ fn what_is_taken_away_counts_at_once_and_nobody_is_asked() {
 fn where_there_is_nobody_to_ask_an_edit_counts_at_once() {
     let mut row = added(Validate).without_controller();
     (row.controllers, row.attaches) = (vec![], false);
+    let said = Row { controllers_said: Some(SaidBy::Driver), ..added(Validate).without_controller() };
+    assert_eq!(Row { controllers: vec![], attaches: false, ..said }.plan(), VolumeStep::Idle, "it comes");
     assert_eq!(follow(&mut row), Validate);
     assert_eq!((row.volume.uses(), row.plan()), (vec![WRITER, READERS], VolumeStep::Idle));
+    // One that came later makes the calls of the VolumeHandle alone.
+    let mut later = added(Validate).without_controller();
+    later.handle.as_mut().unwrap().controller = Some(c1());
+    assert_eq!((follow(&mut later), later.volume.uses()), (Revalidate, vec![WRITER]));
     // What a PersistentVolume says is no question to a driver.
     let mut adopted = Row { adopts: true, ..added(Adopt) };
     assert_eq!(follow(&mut adopted), Adopt);
@@ -146,10 +168,17 @@ fn an_edit_takes_its_turn() {
     row.volume.spec.mutable_parameters = [("tier".to_owned(), "gold".to_owned())].into();
     assert_eq!(follow(&mut row), Revalidate, "it has not been asked");
     answer(&mut row, Some("InvalidArgument"));
+    assert_eq!(row.plan(), VolumeStep::Idle, "the leader goes by what the agent says of it");
+    say(&mut row, Reason::EditNotConfirmed);
     assert_eq!(follow(&mut row), Modify);
+    row.volume.metadata.generation = Some(2);
     assert_eq!(row.plan(), VolumeStep::Idle, "what runs comes to its end");
+    say(&mut row, Reason::ModifyVolumeFailed);
+    assert_eq!(step(&row).operation, Revalidate, "it has failed");
+    row.volume.metadata.generation = Some(3);
     let wanted = row.volume.spec.mutable_parameters.clone();
-    row.volume.status.as_mut().unwrap().mutable_parameters = wanted;
+    let status = row.volume.status.as_mut().unwrap();
+    (status.mutable_parameters, status.conditions) = (wanted, Vec::new());
     assert_eq!(follow(&mut row), Revalidate, "nothing else is due");
     let mut running = added(Modify);
     running.modifies = Some(true);
@@ -167,8 +196,14 @@ fn an_order_to_ask_follows_the_handle_and_ends_with_the_volume() {
     assert_eq!(follow(&mut row), Create, "the first one may be heard again");
     assert_eq!(follow(&mut row), Revalidate);
     assert_eq!(row.volume.caller(), Some(&c2()));
-    // Nobody waits for an answer that changes nothing any more.
-    assert_eq!(row.deleted().plan(), VolumeStep::BeginClosing);
+    // The order may have taken the place of one whose call is running.
+    let mut kept = row.deleted();
+    kept.volume.spec.deletion_policy = Some(DeletionPolicy::Retain);
+    assert_eq!(kept.plan(), VolumeStep::BeginClosing);
+    kept.handle.as_mut().unwrap().closing = true;
+    assert_eq!(kept.plan(), VolumeStep::Idle, "its agent says that none is");
+    kept.volume.status.as_mut().unwrap().state = Deleted;
+    assert_eq!(kept.plan(), VolumeStep::RemoveHandle);
     let mut lost = added(Revalidate);
     lost.volume.status.as_mut().unwrap().state = Pending;
     assert_eq!(follow(&mut lost), Create, "its status was lost");
