@@ -1,5 +1,6 @@
-//! Compiles the protocols of `proto/` without protoc, and writes the `Debug` of every message that carries something
-//! secret. The latter comes from the descriptors and not from a list, so that a field added later is covered too.
+//! Compiles the protocols of `proto/` without protoc, writes the `Debug` of every message that carries something
+//! secret, and gives the secrets a type that is overwritten when it is dropped. Which fields these are comes from the
+//! descriptors and not from a list, so that a field added later is covered too.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -31,7 +32,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Not `file_descriptor_set()`: those types know no extensions and would drop `csi_secret`.
     fs::write(out.join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
 
-    let closed = closed_messages(&pool)?;
+    let secret = pool.get_extension_by_name("csi.v1.csi_secret").ok_or("csi_secret is not declared")?;
+    let closed = closed_messages(&pool, &secret);
     fs::write(out.join("redacted.rs"), debug_impls(&closed)?)?;
 
     let set = FileDescriptorSet::decode(compiler.encode_file_descriptor_set().as_slice())?;
@@ -48,29 +50,48 @@ fn main() -> Result<(), Box<dyn Error>> {
         .extern_path(".google.protobuf.Timestamp", "super::super::Timestamp")
         .skip_debug(closed.iter().map(|(message, _)| message.full_name().to_owned()))
         .compile_fds(set)?;
+    let generated = out.join("csi.v1.rs");
+    let code = with_secrets(&fs::read_to_string(&generated)?, &closed, &secret)?;
+    fs::write(generated, code)?;
     Ok(())
+}
+
+/// The generated messages with another type for their secrets. prost has none but `BTreeMap` to choose for a map.
+fn with_secrets(code: &str, closed: &Closed, secret: &ExtensionDescriptor) -> Result<String, Box<dyn Error>> {
+    const MAP: &str = "pub secrets: ::prost::alloc::collections::BTreeMap<\n        ::prost::alloc::string::String,\n        \
+                       ::prost::alloc::string::String,\n    >,";
+    let marked = closed.iter().flat_map(|(_, fields)| fields).filter(|(field, _)| is_marked(field, secret));
+    let (all, found) = (marked.count(), code.matches(MAP).count());
+    if all != found {
+        return Err(
+            format!("{all} fields are marked csi_secret, and {found} of them are generated as maps").into()
+        );
+    }
+    Ok(code.replace(MAP, "pub secrets: crate::csi::Secrets,"))
 }
 
 /// The messages that derive no `Debug`, each with its fields and whether the field's content stays hidden.
 type Closed = Vec<(MessageDescriptor, Vec<(FieldDescriptor, bool)>)>;
 
-fn closed_messages(pool: &DescriptorPool) -> Result<Closed, Box<dyn Error>> {
-    let secret = pool.get_extension_by_name("csi.v1.csi_secret").ok_or("csi_secret is not declared")?;
+fn closed_messages(pool: &DescriptorPool, secret: &ExtensionDescriptor) -> Closed {
     let ours =
         pool.all_messages().filter(|message| !message.is_map_entry() && message.package_name() == "csi.v1");
     let with_fields = ours.map(|message| {
         let fields =
-            message.fields().map(|field| (field.clone(), is_hidden(&field, &secret))).collect::<Vec<_>>();
+            message.fields().map(|field| (field.clone(), is_hidden(&field, secret))).collect::<Vec<_>>();
         (message, fields)
     });
-    Ok(with_fields.filter(|(_, fields)| fields.iter().any(|(_, hidden)| *hidden)).collect())
+    with_fields.filter(|(_, fields)| fields.iter().any(|(_, hidden)| *hidden)).collect()
+}
+
+fn is_marked(field: &FieldDescriptor, secret: &ExtensionDescriptor) -> bool {
+    matches!(field.options().get_extension(secret).as_ref(), Value::Bool(true))
 }
 
 fn is_hidden(field: &FieldDescriptor, secret: &ExtensionDescriptor) -> bool {
-    let marked = matches!(field.options().get_extension(secret).as_ref(), Value::Bool(true));
     let opaque_map = field.is_map() && !PLAIN_MAPS.contains(&field.full_name());
     // Drivers of network file systems take user names and passwords as mount options.
-    marked || opaque_map || field.name() == "mount_flags"
+    is_marked(field, secret) || opaque_map || field.name() == "mount_flags"
 }
 
 fn debug_impls(closed: &Closed) -> Result<String, Box<dyn Error>> {

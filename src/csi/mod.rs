@@ -54,6 +54,8 @@ mod print_tests;
 mod secrets_tests;
 #[cfg(test)]
 mod server_tests;
+#[cfg(test)]
+mod wiped_tests;
 
 pub(crate) use channel::Plugin;
 pub(crate) use deadlines::{CallArgs, Deadlines};
@@ -64,4 +66,5 @@ pub use meaning::{Meaning, meaning};
 pub(crate) use node::TOKENS;
 pub(crate) use process::Process;
 pub use rpc::{Rpc, Service};
-pub(crate) use secrets::{FollowUp, Secrets};
+pub(crate) use secrets::FollowUp;
+pub use secrets::Secrets;

@@ -83,7 +83,7 @@ fn no_arguments_of_ours_print_a_secret_a_context_or_a_mount_flag() {
     let stage = wire::NodeStageVolumeRequest {
         publish_context: marked(),
         volume_capability: Some(marked_capability()),
-        secrets: marked(),
+        secrets: marked().into(),
         volume_context: marked(),
         ..Default::default()
     };

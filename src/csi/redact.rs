@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use zeroize::Zeroizing;
+
 use super::proto::csi::v1::VolumeCapability;
 use super::proto::csi::v1::volume_capability::AccessType;
 
@@ -29,11 +31,11 @@ impl fmt::Debug for Hidden {
     }
 }
 
-/// What must not occur in a message about one call.
+/// What must not occur in a message about one call. It is overwritten when it is dropped.
 #[derive(Default)]
 pub struct Scrub {
     /// Longest first, so that a value which holds another one goes as a whole.
-    needles: Vec<String>,
+    pub(super) needles: Vec<Zeroizing<String>>,
 }
 
 impl Scrub {
@@ -61,26 +63,27 @@ impl Scrub {
         secrets: &BTreeMap<String, String>,
         mount_flags: impl IntoIterator<Item = &'a String>,
     ) -> Self {
+        let copy = |text: &str| Zeroizing::new(text.to_owned());
         let mut plain = Vec::new();
         for value in secrets.values() {
-            plain.push(value.clone());
-            plain.push(value.trim().to_owned());
-            plain.extend(value.lines().map(|line| line.trim().to_owned()));
+            plain.push(copy(value));
+            plain.push(copy(value.trim()));
+            plain.extend(value.lines().map(|line| copy(line.trim())));
             if let Ok(json) = serde_json::from_str(value) {
-                leaves(&json, &mut plain);
+                leaves(json, &mut plain);
             }
         }
         for flag in mount_flags {
-            plain.push(flag.clone());
+            plain.push(copy(flag));
             for option in flag.split(',') {
-                plain.push(option.to_owned());
-                plain.extend(option.split_once('=').map(|(_, value)| value.to_owned()));
+                plain.push(copy(option));
+                plain.extend(option.split_once('=').map(|(_, value)| copy(value)));
             }
         }
-        let mut needles: Vec<String> = plain.iter().flat_map(|text| escaped(text)).collect();
+        let mut needles: Vec<_> = plain.iter().flat_map(|text| escaped(text)).collect();
         needles.extend(plain);
         needles.retain(|needle| needle.len() >= SHORTEST);
-        needles.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        needles.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.as_str().cmp(b)));
         needles.dedup();
         Self { needles }
     }
@@ -113,7 +116,9 @@ impl Scrub {
     fn without_needles(&self, mut message: String) -> String {
         for needle in &self.needles {
             if message.contains(needle.as_str()) {
-                message = message.replace(needle.as_str(), MARK);
+                // The driver's words with the secret in them are overwritten too.
+                let with_it = Zeroizing::new(message);
+                message = with_it.replace(needle.as_str(), MARK);
             }
         }
         message
@@ -149,20 +154,25 @@ pub(super) fn mount_flags(capability: &VolumeCapability) -> &[String] {
 
 /// A string without the quotes, as Go's `%q` and most JSON has it, and as Go's JSON has it, which escapes what HTML would
 /// read.
-fn escaped(value: &str) -> [String; 2] {
-    let quoted = serde_json::Value::from(value).to_string();
-    let bare = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default().to_owned();
+fn escaped(value: &str) -> [Zeroizing<String>; 2] {
+    // Not by way of a Value, which would be one more copy.
+    let quoted = Zeroizing::new(serde_json::to_string(value).unwrap_or_default());
+    let bare = Zeroizing::new(quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default().to_owned());
     let html = ['&', '<', '>', '\u{2028}', '\u{2029}'];
-    let of_go =
-        html.iter().fold(bare.clone(), |text, c| text.replace(*c, &format!("\\u{:04x}", u32::from(*c))));
+    let of_go = html
+        .iter()
+        .fold(bare.clone(), |text, c| Zeroizing::new(text.replace(*c, &format!("\\u{:04x}", u32::from(*c)))));
     [bare, of_go]
 }
 
-fn leaves(json: &serde_json::Value, into: &mut Vec<String>) {
+/// The texts in a value that is JSON, each of which takes its copy with it.
+fn leaves(json: serde_json::Value, into: &mut Vec<Zeroizing<String>>) {
     match json {
-        serde_json::Value::String(text) => into.push(text.clone()),
-        serde_json::Value::Array(items) => items.iter().for_each(|item| leaves(item, into)),
-        serde_json::Value::Object(members) => members.values().for_each(|member| leaves(member, into)),
+        serde_json::Value::String(text) => into.push(Zeroizing::new(text)),
+        serde_json::Value::Array(items) => items.into_iter().for_each(|item| leaves(item, into)),
+        serde_json::Value::Object(members) => {
+            members.into_iter().for_each(|(_, member)| leaves(member, into));
+        }
         _ => {}
     }
 }

@@ -62,7 +62,7 @@ fn tokens() -> BTreeMap<String, String> {
     BTreeMap::from([(TOKENS.to_owned(), said.to_owned())])
 }
 
-fn modification(volume_id: String, secrets: BTreeMap<String, String>) -> wire::ControllerModifyVolumeRequest {
+fn modification(volume_id: String, secrets: Secrets) -> wire::ControllerModifyVolumeRequest {
     let mutable_parameters = BTreeMap::from([("tier".to_owned(), "gold".to_owned())]);
     wire::ControllerModifyVolumeRequest { volume_id, secrets, mutable_parameters }
 }
@@ -84,7 +84,7 @@ async fn serve(path: &Path) -> (Plugin, Arc<Trace>) {
 async fn the_secrets_of_every_call_reach_the_driver() {
     let dir = tempfile::tempdir().unwrap();
     let (plugin, trace) = serve(&dir.path().join("csi.sock")).await;
-    let secrets = || BTreeMap::from([("password".to_owned(), "correct horse".to_owned())]);
+    let secrets = || Secrets::from_iter([("password".to_owned(), "correct horse".to_owned())]);
     let writer = AccessMode::SingleNodeWriter;
     let capability = to_proto(writer, AttachmentMode::FileSystem, None, &[], SingleNode::WriterOnly);
     let (volume_id, node_id, at) = ("vol".to_owned(), "node".to_owned(), "/p".to_owned());
@@ -122,8 +122,7 @@ async fn the_secrets_of_every_call_reach_the_driver() {
         secrets: secrets(),
         ..wire::NodePublishVolumeRequest::default()
     };
-    let remembers =
-        wire::NodePublishVolumeRequest { secrets: Secrets::none().into_field(), ..publish.clone() };
+    let remembers = wire::NodePublishVolumeRequest { secrets: Secrets::none(), ..publish.clone() };
     let with_tokens = wire::NodePublishVolumeRequest { volume_context: tokens(), ..remembers.clone() };
     let expand = wire::NodeExpandVolumeRequest {
         volume_id: volume_id.clone(),
@@ -191,7 +190,7 @@ fn none_is_kept(trace: &Trace, made: usize) {
 }
 
 /// What the calls about snapshots come to.
-async fn snapshots(plugin: &Plugin, secrets: BTreeMap<String, String>) -> [CallError; 3] {
+async fn snapshots(plugin: &Plugin, secrets: Secrets) -> [CallError; 3] {
     let snapshot_id = "snap".to_owned();
     let take = wire::CreateSnapshotRequest {
         source_volume_id: "vol".to_owned(),

@@ -1,6 +1,6 @@
 //! The client against a small server of our own on a real unix socket, and against sockets that misbehave.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::task::{Context as TaskContext, Poll};
@@ -217,7 +217,7 @@ fn stage(volume_id: &str) -> wire::NodeStageVolumeRequest {
         volume_id: volume_id.to_owned(),
         staging_target_path: "/staging".to_owned(),
         volume_capability: Some(capability),
-        secrets: BTreeMap::from([("password".to_owned(), PASSWORD.to_owned())]),
+        secrets: Secrets::from_iter([("password".to_owned(), PASSWORD.to_owned())]),
         ..Default::default()
     }
 }

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, core::Request as Path};
 use serde::Deserialize;
 use thiserror::Error;
+use zeroize::{Zeroize as _, Zeroizing};
 
 use super::{
     error::ApiError,
@@ -13,15 +14,15 @@ use super::{
     store::Named,
 };
 
-/// The data of one Secret. Debug shows the keys only.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct SecretData(BTreeMap<String, String>);
+/// The data of one Secret. Debug shows the keys only. The values are overwritten when they are dropped.
+#[derive(Default, PartialEq, Eq)]
+pub struct SecretData(BTreeMap<String, Zeroizing<String>>);
 
 impl SecretData {
-    /// The values, for the call that needs them.
+    /// The values, for the call that needs them: whoever takes them overwrites them.
     #[must_use]
     pub fn reveal(self) -> BTreeMap<String, String> {
-        self.0
+        self.0.into_iter().map(|(key, mut value)| (key, std::mem::take(&mut *value))).collect()
     }
 }
 
@@ -71,7 +72,7 @@ pub async fn fetch(client: &Client, secret: Named<'_>) -> Result<SecretData, Sec
             .await
     };
     let text = match within(&asked, get).await {
-        Ok(text) => text,
+        Ok(text) => Zeroizing::new(text),
         Err(ApiError::Gone(_)) => return Err(SecretError::NotFound(secret.to_string())),
         Err(other) => return Err(SecretError::Unreadable(other)),
     };
@@ -91,8 +92,11 @@ fn parse(text: &str) -> Result<SecretData, String> {
     };
     let entries =
         body.data.unwrap_or_default().into_iter().map(|(key, value)| match String::from_utf8(value.0) {
-            Ok(value) => Ok((key, value)),
-            Err(_) => Err(format!("the value of key {key} is not UTF-8, and CSI has only strings")),
+            Ok(value) => Ok((key, Zeroizing::new(value))),
+            Err(error) => {
+                error.into_bytes().zeroize();
+                Err(format!("the value of key {key} is not UTF-8, and CSI has only strings"))
+            }
         });
     entries.collect::<Result<_, _>>().map(SecretData)
 }

@@ -101,7 +101,7 @@ impl Volume {
             volume_capability: Some(self.capability.clone()),
             readonly: self.readonly,
             volume_context: self.context.clone(),
-            secrets: Context::from([("password".to_owned(), "hunter2".to_owned())]),
+            secrets: Context::from([("password".to_owned(), "hunter2".to_owned())]).into(),
         };
         let answer = driver.controller().controller_publish_volume(request).await?.into_inner();
         self.publish_context = answer.publish_context;
@@ -123,7 +123,7 @@ impl Volume {
             publish_context: self.publish_context.clone(),
             staging_target_path: text(&self.staging()),
             volume_capability: Some(self.capability.clone()),
-            secrets: Context::from([("password".to_owned(), "hunter2".to_owned())]),
+            secrets: Context::from([("password".to_owned(), "hunter2".to_owned())]).into(),
             volume_context: self.context.clone(),
         };
         driver.node().node_stage_volume(request).await.map(|_| ())

@@ -196,7 +196,7 @@ impl Kubelet {
             volume_id: format!("vol-{key}"),
             staging_target_path: text(&self.staging(key)),
             volume_capability: Some(self.wish.capability()),
-            secrets: self.wish.stage_secrets.clone(),
+            secrets: self.wish.stage_secrets.clone().into(),
             ..Default::default()
         };
         self.node().await?.node_stage_volume(self.request(request)).await.map(drop).map_err(as_kubelets)

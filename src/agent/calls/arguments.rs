@@ -65,7 +65,7 @@ pub fn controller_publish(attachment: &Attachment, secrets: Secrets) -> wire::Co
         node_id: fixed.node_id.clone(),
         volume_capability: Some(shared_capability(attachment)),
         readonly: fixed.read_only,
-        secrets: secrets.into_field(),
+        secrets,
         volume_context: fixed.volume_context.clone(),
     }
 }
@@ -79,7 +79,7 @@ pub fn controller_unpublish(
     let request = wire::ControllerUnpublishVolumeRequest {
         volume_id: attachment.spec.volume_handle.clone(),
         node_id: attachment.spec.fixed.node_id.clone(),
-        secrets: secrets.into_field(),
+        secrets,
     };
     FollowUp { request, earlier_flags: attachment.spec.fixed.mount_options.mount_flags.clone() }
 }
@@ -97,7 +97,7 @@ pub fn node_stage(
         publish_context: publish_context(attachment),
         staging_target_path: staging.seen_by_plugin(),
         volume_capability: Some(shared_capability(attachment)),
-        secrets: secrets.into_field(),
+        secrets,
         volume_context: fixed.volume_context.clone(),
     }
 }
@@ -133,7 +133,7 @@ pub fn node_publish(
         target_path: target.seen_by_plugin(),
         volume_capability: Some(capability(attachment, publish_flags(attachment, claim), group)),
         readonly: claim.spec.read_only,
-        secrets: secrets.into_field(),
+        secrets,
         volume_context: fixed.volume_context.clone(),
     };
     FollowUp { request, earlier_flags: fixed.mount_options.mount_flags.clone() }
@@ -160,7 +160,7 @@ pub fn node_expand(
             String::new()
         },
         volume_capability: Some(shared_capability(attachment)),
-        secrets: secrets.into_field(),
+        secrets,
     }
 }
 
@@ -241,7 +241,7 @@ pub fn create_volume(
         volume_capabilities: uses(volume, &made, modes),
         parameters: spec.parameters.clone(),
         mutable_parameters: spec.mutable_parameters.clone(),
-        secrets: secrets.into_field(),
+        secrets,
         accessibility_requirements,
         volume_content_source: content_source(volume),
     })
@@ -278,7 +278,7 @@ pub fn controller_expand(
     Ok(wire::ControllerExpandVolumeRequest {
         volume_id: handle_of(volume).ok_or(ArgumentError::NoHandle)?.to_owned(),
         capacity_range: Some(wire::CapacityRange { required_bytes, limit_bytes }),
-        secrets: secrets.into_field(),
+        secrets,
         volume_capability: uses(volume, &GrantedUse::of(volume), modes).into_iter().next(),
     })
 }
@@ -290,7 +290,7 @@ pub fn controller_modify(
     secrets: Secrets,
 ) -> Result<wire::ControllerModifyVolumeRequest, ArgumentError> {
     let volume_id = handle_of(volume).ok_or(ArgumentError::NoHandle)?.to_owned();
-    Ok(wire::ControllerModifyVolumeRequest { volume_id, secrets: secrets.into_field(), mutable_parameters })
+    Ok(wire::ControllerModifyVolumeRequest { volume_id, secrets, mutable_parameters })
 }
 
 /// ValidateVolumeCapabilities for a Volume that is registered, or whose use was edited, for what is `asked` of it.
@@ -306,7 +306,7 @@ pub fn validate(
         volume_id: handle_of(volume).ok_or(ArgumentError::NoHandle)?.to_owned(),
         volume_context: context.clone(),
         volume_capabilities: uses(volume, asked, modes),
-        secrets: secrets.into_field(),
+        secrets,
         ..wire::ValidateVolumeCapabilitiesRequest::default()
     })
 }
@@ -318,7 +318,7 @@ pub fn delete_volume(
     secrets: Secrets,
 ) -> Result<FollowUp<wire::DeleteVolumeRequest>, ArgumentError> {
     let volume_id = id_to_delete(call, volume).ok_or(ArgumentError::NoHandle)?.to_owned();
-    let request = wire::DeleteVolumeRequest { volume_id, secrets: secrets.into_field() };
+    let request = wire::DeleteVolumeRequest { volume_id, secrets };
     let mut earlier_flags = GrantedUse::asked(&volume.spec).mount_flags;
     earlier_flags.extend_from_slice(volume.mount_flags());
     Ok(FollowUp { request, earlier_flags })

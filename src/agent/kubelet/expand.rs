@@ -9,7 +9,7 @@ use super::mounted::{About, NotMade, volume_path};
 use crate::agent::calls::arguments;
 use crate::csi::capability::NodeCapability;
 use crate::csi::proto::csi::v1 as wire;
-use crate::csi::{Rpc, Secrets, sizes};
+use crate::csi::{Rpc, sizes};
 
 impl Driver {
     /// Has the driver do it, each time that kubelet asks: what is as large already the driver leaves as it is.
@@ -27,7 +27,7 @@ impl Driver {
         if !self.fingerprint()?.capabilities.node.iter().any(|name| name == has) {
             return Err(Status::unimplemented(format!("driver {} has no NodeExpandVolume", self.name)));
         }
-        let (range, secrets) = (request.capacity_range, Secrets::from(request.secrets));
+        let (range, secrets) = (request.capacity_range, request.secrets);
         let at = (About::Volume, volume_path(&request.volume_path)?);
         let expanded =
             self.about_mounted(Rpc::NodeExpandVolume, &request.volume_id, at, by, move |plugin, mounted| {

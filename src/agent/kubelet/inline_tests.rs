@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use kube::ResourceExt as _;
 
 use super::{mode_of, named};
@@ -42,7 +40,7 @@ fn a_pod_says_which_volume_and_nothing_else() {
         assert!(refused.contains(part), "{refused}");
     }
     let mut secret = request(&[("volume", "data")]);
-    secret.secrets = BTreeMap::from([("key".to_owned(), "hidden".to_owned())]);
+    secret.secrets.insert("key".to_owned(), "hidden".to_owned());
     let refused = named(&secret).unwrap_err();
     assert!(refused.contains("nodePublishSecretRef") && !refused.contains("hidden"), "{refused}");
 }

@@ -18,7 +18,6 @@ use crate::agent::host::paths::HostPath;
 use crate::api::conditions::{READY, Reason, find};
 use crate::api::{ClaimState, ClaimUid, FINALIZER, VolumeClaim, VolumeHandle, names};
 use crate::attachment::record::Done;
-use crate::csi::Secrets;
 use crate::csi::proto::csi::v1 as wire;
 use crate::k8s::events::EventReason;
 use crate::k8s::{ApiError, Named, read};
@@ -86,7 +85,7 @@ impl Driver {
                 .map(|path| HostPath::recorded(&path)),
             stage_secrets: asked.stage_secrets(&self.kubelet_name, &request.volume_id),
             publish_secrets: match &wish.volume {
-                WishedVolume::OfHandle(_) => Some(Secrets::from(request.secrets)),
+                WishedVolume::OfHandle(_) => Some(request.secrets),
                 WishedVolume::Named(_) => None,
             },
             context: wish.context.clone(),

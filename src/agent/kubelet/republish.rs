@@ -10,8 +10,8 @@ use super::driver::{Driver, Wish};
 use super::mounted::{About, NotMade};
 use crate::agent::calls::arguments;
 use crate::api::{ClaimUid, VolumeClaim};
+use crate::csi::Rpc;
 use crate::csi::proto::csi::v1 as wire;
-use crate::csi::{Rpc, Secrets};
 
 impl Driver {
     /// Hands what kubelet has brought to the driver, in the call of before with everything else as it was; of a driver that
@@ -27,7 +27,7 @@ impl Driver {
         if !plugin.is_some_and(|plugin| plugin.spec.kubernetes.csi_driver.requires_republish) {
             return Ok(());
         }
-        let secrets = Secrets::from(request.secrets);
+        let secrets = request.secrets;
         let (context, me) = (wish.context.clone(), self.clone());
         let at = (About::Target, wish.target.path.clone());
         let called =

@@ -12,7 +12,7 @@ use crate::csi::proto::csi::v1 as wire;
 use crate::csi::proto::csi::v1::identity_server::Identity;
 use crate::csi::proto::csi::v1::node_server::Node;
 use crate::csi::proto::csi::v1::node_service_capability::{Rpc, Type};
-use crate::csi::{Secrets, sizes};
+use crate::csi::sizes;
 
 /// What is served whatever the driver has: it tells ReadWriteOncePod from ReadWriteOnce, and the agent itself can look how
 /// full a file system is.
@@ -74,7 +74,7 @@ impl Node for Driver {
             .and_then(|()| sizes::map("secrets", &request.secrets));
         sized.map_err(|error| Status::invalid_argument(error.to_string()))?;
         // No Pod is named here, so nothing is granted here: the volume is staged when the first Pod has been.
-        self.agent.asked.stage(&self.kubelet_name, &request.volume_id, Secrets::from(request.secrets));
+        self.agent.asked.stage(&self.kubelet_name, &request.volume_id, request.secrets);
         Ok(Response::new(wire::NodeStageVolumeResponse {}))
     }
 

@@ -129,7 +129,7 @@ async fn create(due: &Due<'_>, snapshot: &Snapshot, with: Prepared) -> Result<An
     let request = wire::CreateSnapshotRequest {
         source_volume_id: of.volume_handle.clone(),
         name: create_name(snapshot.spec.create_name.as_deref(), snapshot.metadata.uid.as_deref()),
-        secrets: with.means.secrets.into_field(),
+        secrets: with.means.secrets,
         parameters: snapshot.spec.parameters.clone(),
     };
     let plugin = &with.means.serving.plugin;
@@ -155,7 +155,7 @@ async fn list(due: &Due<'_>, snapshot: &Snapshot, with: Prepared) -> Result<Answ
     }
     let request = wire::ListSnapshotsRequest {
         snapshot_id: id.clone(),
-        secrets: with.means.secrets.into_field(),
+        secrets: with.means.secrets,
         ..wire::ListSnapshotsRequest::default()
     };
     let plugin = &serving.plugin;
@@ -176,7 +176,7 @@ async fn delete(due: &Due<'_>, snapshot: &Snapshot, with: Prepared) -> Result<Op
     let Some(snapshot_id) = snapshot.handle().map(str::to_owned) else {
         return Err((Failure::arguments(due.rpc, &"the Snapshot has no handle"), None));
     };
-    let request = wire::DeleteSnapshotRequest { snapshot_id, secrets: secrets.into_field() };
+    let request = wire::DeleteSnapshotRequest { snapshot_id, secrets };
     let Err(error) = due.call_controller(&serving.plugin, serving.plugin.delete_snapshot(request)).await
     else {
         return Ok(note);

@@ -219,7 +219,8 @@ fn staged_with(rig: &Rig) -> Vec<BTreeMap<String, String>> {
     let calls = rig.journal.calls_of("data").into_iter().filter_map(|entry| entry.call().cloned());
     let staged = calls.filter(|call| call.rpc == Rpc::NodeStageVolume);
     staged
-        .map(|call| wire::NodeStageVolumeRequest::decode(call.arguments.as_slice()).unwrap().secrets)
+        .map(|call| wire::NodeStageVolumeRequest::decode(call.arguments.as_slice()).unwrap())
+        .map(|request| BTreeMap::clone(&request.secrets))
         .collect()
 }
 
