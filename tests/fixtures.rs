@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use moor::api::attachment::{ControllerRef, SecretRefs};
+use moor::api::attachment::ControllerRef;
 use moor::api::capability::VolumeUse;
 use moor::api::claim::Assignment;
 use moor::api::lock::DriverVolume;
@@ -156,7 +156,6 @@ pub fn record(attachment: &str) -> Record {
         plugin_name: "plugin".into(),
         volume_handle: VOLUME_ID.into(),
         namespace: NAMESPACE.into(),
-        secrets: SecretRefs::default(),
         boot_id: BOOT.into(),
         stage: true,
         staging_path: format!("/staging/{attachment}"),

@@ -33,6 +33,7 @@ use super::records::store::Records;
 use super::restore::settling::Settling;
 use crate::api::Plugin;
 use crate::api::names::{DriverOn, instance_name};
+use crate::api::secrets::SecretName;
 use crate::csi::{CallError, Rpc, Secrets, Service};
 use crate::heartbeat::{History, Renewal};
 use crate::k8s::cache::Cached;
@@ -177,13 +178,13 @@ impl Agent {
         self.registry.best(driver, service, &at).and_then(|endpoint| endpoint.serving)
     }
 
-    /// The secrets of a call for a Volume of this namespace. Live, and not kept. An undo call whose Secret is gone is made without (rule R12), and says so in
-    /// words.
+    /// The secrets of a call for a Volume of this namespace. Live, and not kept. An undo call whose Secret is gone is made without
+    /// (rule R12), and says so in words.
     pub async fn secrets(
         &self,
         rpc: Rpc,
         namespace: &str,
-        name: Option<&str>,
+        name: Option<SecretName<'_>>,
     ) -> Result<(Secrets, Option<String>), Failure> {
         let Some(name) = name else { return Ok((Secrets::none(), None)) };
         let Named { namespace, name } = secret_of(namespace, name, &self.namespace);
@@ -237,15 +238,17 @@ impl Agent {
     }
 }
 
-/// The Secret that a Volume of `namespace` names. Those that moor keeps for PersistentVolumes, in its own namespace, name
-/// what administrators have given these, which may be anywhere. Nobody else reaches beyond his own namespace: there a slash
-/// is no part of a name.
-fn secret_of<'a>(namespace: &'a str, name: &'a str, own: &str) -> Named<'a> {
-    match name.split_once('/') {
-        Some((namespace_of_secret, name)) if namespace == own => {
-            Named { namespace: namespace_of_secret, name }
-        }
-        Some(_) | None => Named { namespace, name },
+/// The Secret that a Volume of `namespace` names, or its Plugin for it. Those that moor keeps for PersistentVolumes, in its own
+/// namespace, name what administrators have given these, which may be anywhere. No other user reaches beyond his own namespace:
+/// there a slash is no part of a name.
+fn secret_of<'a>(namespace: &'a str, name: SecretName<'a>, own: &str) -> Named<'a> {
+    let (name, reaches_all) = match name {
+        SecretName::OfUser(name) => (name, namespace == own),
+        SecretName::OfPlugin(name) => (name, true),
+    };
+    match name.split_once('/').filter(|_| reaches_all) {
+        Some((namespace, name)) => Named { namespace, name },
+        None => Named { namespace, name },
     }
 }
 
@@ -255,10 +258,19 @@ mod tests {
 
     #[test]
     fn only_moors_own_volumes_name_secrets_of_other_namespaces() {
-        let of = |namespace, name| secret_of(namespace, name, "moor").to_string();
+        let of = |namespace, name| secret_of(namespace, SecretName::OfUser(name), "moor").to_string();
         assert_eq!(of("moor", "team/key"), "team/key");
         assert_eq!((of("moor", "key"), of("team", "key")), ("moor/key".into(), "team/key".into()));
         // It is asked for under that name, which no Secret has.
         assert_eq!(of("team", "moor/key"), "team/moor/key");
+    }
+
+    #[test]
+    fn a_plugin_names_secrets_of_any_namespace() {
+        let of = |namespace, name| secret_of(namespace, SecretName::OfPlugin(name), "moor").to_string();
+        assert_eq!(
+            (of("team", "storage/key"), of("moor", "team/key")),
+            ("storage/key".into(), "team/key".into())
+        );
     }
 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::capability::{AccessMode, AttachmentMode, MountOptions};
 use super::conditions::CallFailure;
+use super::secrets::{SecretFor, SecretName, SecretRefs, chosen};
 
 /// One volume on one node, made by the moor controller. While it exists, its volume is (or may be)
 /// attached to its node. Deleting it asks for the undo; it goes when everything is undone.
@@ -153,9 +154,12 @@ pub struct Fixed {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "super::schema::string_map")]
     pub volume_context: BTreeMap<String, String>,
-    /// Where the secrets of the calls are found.
+    /// The Secrets that the Volume names for the calls.
     #[serde(default)]
     pub secrets: SecretRefs,
+    /// Those of the Plugin, for calls for which the Volume names none, each as namespace/name.
+    #[serde(default, skip_serializing_if = "SecretRefs::is_empty")]
+    pub plugin_secrets: Box<SecretRefs>,
     /// ControllerPublishVolume is needed.
     pub attach: bool,
     /// NodeStageVolume is needed.
@@ -173,49 +177,17 @@ pub struct Fixed {
 }
 
 impl Attachment {
+    /// The Secret of one of its calls.
+    #[must_use]
+    pub fn secret(&self, call: SecretFor) -> Option<SecretName<'_>> {
+        let fixed = &self.spec.fixed;
+        chosen(Some(&fixed.secrets), Some(&fixed.plugin_secrets), call)
+    }
+
     /// Whether it is granted: it is not closing, and its node is not lost.
     #[must_use]
     pub fn stands(&self) -> bool {
         self.metadata.deletion_timestamp.is_none() && self.spec.lost.is_none()
-    }
-}
-
-/// Names of Secrets in the Volume's namespace, one per kind of call. Only their names are ever stored. Those of Volumes that
-/// moor keeps for PersistentVolumes, in its own namespace, may be of any namespace: namespace/name.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct SecretRefs {
-    /// Secret for CreateVolume, DeleteVolume and ValidateVolumeCapabilities.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "super::schema::secret_name")]
-    pub controller: Option<String>,
-    /// Secret for ControllerPublishVolume and ControllerUnpublishVolume.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "super::schema::secret_name")]
-    pub controller_publish: Option<String>,
-    /// Secret for ControllerExpandVolume. Absent: that of `controller`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "super::schema::secret_name")]
-    pub controller_expand: Option<String>,
-    /// Secret for ControllerModifyVolume. Absent: that of `controller`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "super::schema::secret_name")]
-    pub controller_modify: Option<String>,
-    /// Secret for NodeStageVolume.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "super::schema::secret_name")]
-    pub node_stage: Option<String>,
-    /// Secret for NodePublishVolume.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "super::schema::secret_name")]
-    pub node_publish: Option<String>,
-}
-
-impl SecretRefs {
-    /// Whether no Secret is named.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
     }
 }
 

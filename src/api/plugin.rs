@@ -11,6 +11,7 @@ use super::allow::Allow;
 use super::attachment::ControllerRef;
 use super::instance::Capabilities;
 use super::kubernetes::Kubernetes;
+use super::secrets::SecretTemplates;
 use super::workload::{ControllerWorkload, NodeWorkload};
 
 /// A CSI driver that moor may use. Agents find its sockets by the name the driver gives itself.
@@ -90,6 +91,11 @@ pub struct PluginSpec {
     /// parameterise, none may register.
     #[serde(default)]
     pub allow: Allow,
+    /// Secrets for the driver's calls about volumes and snapshots that name none of their own, nor does their StorageClass. They
+    /// are those that are named here when a Volume or Snapshot is taken up; a change counts for later ones. Agents need the right
+    /// to read them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secrets: Option<SecretTemplates>,
     /// How the driver's volumes are served to Pods.
     #[serde(default)]
     pub kubernetes: Kubernetes,

@@ -60,6 +60,24 @@ pub fn secret_name(_: &mut SchemaGenerator) -> Schema {
                         both ends" }] })
 }
 
+/// The name of a Secret with words that stand for parts of it.
+#[must_use]
+pub fn secret_template(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "minLength": 1, "maxLength": 253,
+        "x-kubernetes-validations": [{
+            "rule": "self.matches('^([a-z0-9]|[$][{](pvc[.]namespace|pvc[.]name|pv[.]name)[}])(([-.a-z0-9]|[$][{](pvc[.]namespace|pvc[.]name|pv[.]name)[}])*([a-z0-9]|[$][{](pvc[.]namespace|pvc[.]name|pv[.]name)[}]))?$')",
+            "message": "must be the name of a Secret, in which ${pvc.namespace}, ${pvc.name} and ${pv.name} may stand" }] })
+}
+
+/// The name of a namespace with words that stand for parts of it.
+#[must_use]
+pub fn namespace_template(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "minLength": 1, "maxLength": 253,
+        "x-kubernetes-validations": [{
+            "rule": "self.matches('^([a-z0-9]|[$][{](pvc[.]namespace|pv[.]name)[}])(([-a-z0-9]|[$][{](pvc[.]namespace|pv[.]name)[}])*([a-z0-9]|[$][{](pvc[.]namespace|pv[.]name)[}]))?$')",
+            "message": "must be the name of a namespace, in which ${pvc.namespace} and ${pv.name} may stand" }] })
+}
+
 /// Names of namespaces, or `*`.
 #[must_use]
 pub fn namespace_names(_: &mut SchemaGenerator) -> Schema {

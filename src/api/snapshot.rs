@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::attachment::ControllerRef;
 use super::conditions::CallFailure;
+use super::secrets::SecretName;
 use super::volume::{DeletionPolicy, Segments};
 
 /// What a volume held at one moment: a snapshot to be taken (`volumeName`) or one that exists (`snapshotHandle`).
@@ -73,8 +74,8 @@ pub struct SnapshotSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128))]
     pub create_name: Option<String>,
-    /// Secret in this namespace for CreateSnapshot, DeleteSnapshot and ListSnapshots. Absent: the one with which the Volume was
-    /// created. It may be changed, and not be added once the Snapshot is taken up.
+    /// Secret in this namespace for CreateSnapshot, DeleteSnapshot and ListSnapshots. Absent: the one that the Volume has for
+    /// snapshots, or was created with, or else that of the Plugin. It may be changed, and not be added once the Snapshot is taken up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::schema::secret_name")]
     pub secret_name: Option<String>,
@@ -117,6 +118,10 @@ pub struct SnapshotAssignment {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 317))]
     pub secret_name: Option<String>,
+    /// The one of the Plugin, where the Volume named none, as namespace/name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 317))]
+    pub plugin_secret_name: Option<String>,
 }
 
 /// The volume that a snapshot is taken of.
@@ -249,6 +254,15 @@ impl Snapshot {
     #[must_use]
     pub fn source_is_gone(&self) -> bool {
         self.status.as_ref().is_some_and(|status| status.source_gone)
+    }
+
+    /// The Secret of its calls.
+    #[must_use]
+    pub fn secret(&self) -> Option<SecretName<'_>> {
+        let assignment = self.spec.assignment.as_ref();
+        let of_volume = || assignment?.secret_name.as_deref();
+        let of_user = self.spec.secret_name.as_deref().or_else(of_volume).map(SecretName::OfUser);
+        of_user.or_else(|| assignment?.plugin_secret_name.as_deref().map(SecretName::OfPlugin))
     }
 
     /// Name of the Plugin, once that is known.

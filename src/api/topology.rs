@@ -58,7 +58,7 @@ impl Volume {
         self.spec.assignment.as_ref()?.place.as_ref()
     }
 
-    /// Another call, or another who makes it. Its place and its source stay with the volume: a call that is repeated says the
+    /// Another call, or another who makes it. Its place, its source and its Secrets stay with the volume: a call that is repeated says the
     /// same.
     #[must_use]
     pub fn assignment(

@@ -8,13 +8,14 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::attachment::{ControllerRef, SecretRefs, VolumeRef};
+use super::attachment::{ControllerRef, VolumeRef};
 use super::capability::{MountOptions, VolumeUse};
 pub use super::change::{Expansion, ExpansionFailure, Modification};
 use super::conditions::CallFailure;
 pub use super::edit::{Edit, EditAnswer, GrantedUse};
 use super::export::{Export, Exported};
 use super::provision::Provision;
+use super::secrets::{SecretFor, SecretName, SecretRefs, chosen};
 pub use super::source::{AssignedSource, VolumeSource};
 pub use super::topology::{Binding, MAX_PLACES, Segments, TopologyRequest};
 
@@ -73,7 +74,7 @@ pub use super::topology::{Binding, MAX_PLACES, Segments, TopologyRequest};
     validation = Rule::new("(has(self.spec.mountOptions) && has(self.spec.mountOptions.fsType) ? self.spec.mountOptions.fsType : '') == (has(oldSelf.spec.mountOptions) && has(oldSelf.spec.mountOptions.fsType) ? oldSelf.spec.mountOptions.fsType : '')").message("spec.mountOptions.fsType is immutable: it says how the volume was formatted").field_path(".spec.mountOptions.fsType"),
     validation = Rule::new("(has(self.spec.mountOptions) && has(self.spec.mountOptions.mountFlags) ? self.spec.mountOptions.mountFlags : []) == (has(oldSelf.spec.mountOptions) && has(oldSelf.spec.mountOptions.mountFlags) ? oldSelf.spec.mountOptions.mountFlags : []) || (has(oldSelf.spec.assignment) && has(oldSelf.spec.assignment.granted) && has(self.status) && has(self.status.state) && self.status.state == 'Ready')").message("spec.mountOptions.mountFlags cannot be changed before the Volume is Ready and spec.assignment.granted is there: until then the driver is asked with identical arguments").field_path(".spec.mountOptions.mountFlags"),
     validation = Rule::new("(has(self.spec.readOnly) && self.spec.readOnly) == (has(oldSelf.spec.readOnly) && oldSelf.spec.readOnly)").message("spec.readOnly is immutable: create another Volume").field_path(".spec.readOnly"),
-    validation = Rule::new("!has(oldSelf.spec.assignment) || !has(self.spec.secrets) || !(has(self.spec.secrets.controller) || has(self.spec.secrets.controllerPublish) || has(self.spec.secrets.controllerExpand) || has(self.spec.secrets.controllerModify) || has(self.spec.secrets.nodeStage) || has(self.spec.secrets.nodePublish)) || (has(oldSelf.spec.secrets) && (has(oldSelf.spec.secrets.controller) || has(oldSelf.spec.secrets.controllerPublish) || has(oldSelf.spec.secrets.controllerExpand) || has(oldSelf.spec.secrets.controllerModify) || has(oldSelf.spec.secrets.nodeStage) || has(oldSelf.spec.secrets.nodePublish)))").message("spec.secrets cannot be added to a Volume that has been granted without: create another Volume with them").field_path(".spec.secrets"),
+    validation = Rule::new("!has(oldSelf.spec.assignment) || !has(self.spec.secrets) || !(has(self.spec.secrets.default) || has(self.spec.secrets.controller) || has(self.spec.secrets.controllerPublish) || has(self.spec.secrets.controllerExpand) || has(self.spec.secrets.controllerModify) || has(self.spec.secrets.snapshot) || has(self.spec.secrets.nodeStage) || has(self.spec.secrets.nodePublish) || has(self.spec.secrets.nodeExpand)) || (has(oldSelf.spec.secrets) && (has(oldSelf.spec.secrets.default) || has(oldSelf.spec.secrets.controller) || has(oldSelf.spec.secrets.controllerPublish) || has(oldSelf.spec.secrets.controllerExpand) || has(oldSelf.spec.secrets.controllerModify) || has(oldSelf.spec.secrets.snapshot) || has(oldSelf.spec.secrets.nodeStage) || has(oldSelf.spec.secrets.nodePublish) || has(oldSelf.spec.secrets.nodeExpand)))").message("spec.secrets cannot be added to a Volume that has been granted without: create another Volume with them").field_path(".spec.secrets"),
     validation = Rule::new("oldSelf.hasValue() || !has(self.spec.assignment)").optional_old_self(true).message("spec.assignment is written by the moor controller: remove it").field_path(".spec.assignment"),
     validation = Rule::new("!has(oldSelf.spec.assignment) || has(self.spec.assignment)").message("spec.assignment is the controller's and cannot be taken away: keep it when replacing the object, or use kubectl apply").field_path(".spec.assignment")
 )]
@@ -129,7 +130,8 @@ pub struct VolumeSpec {
     /// Attach the volume without the right to write, where the driver can do that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
-    /// Secrets in this namespace for the driver's calls. They may be changed, and not be added once the Volume is granted.
+    /// Secrets in this namespace for the driver's calls. For calls for which none is named those of the Plugin are taken. They may
+    /// be changed, and not be added once the Volume is granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secrets: Option<SecretRefs>,
     /// Create: when the volume is made. With WaitForFirstClaim it is made where the first claim is that names it: on the node of
@@ -197,6 +199,9 @@ pub struct VolumeAssignment {
     /// The last edit of those. Absent: there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edit: Option<Box<Edit>>,
+    /// The Secrets that the Plugin named when the Volume was taken up, each as namespace/name. They stay as they are.
+    #[serde(default, skip_serializing_if = "SecretRefs::is_empty")]
+    pub secrets: Box<SecretRefs>,
 }
 
 /// A call that a Volume itself needs.
@@ -352,6 +357,16 @@ impl Volume {
             name: meta.name.clone().unwrap_or_default(),
             uid: meta.uid.clone().unwrap_or_default(),
         }
+    }
+
+    /// The Secret of a call about it.
+    #[must_use]
+    pub fn secret(&self, call: SecretFor) -> Option<SecretName<'_>> {
+        chosen(
+            self.spec.secrets.as_ref(),
+            self.spec.assignment.as_ref().map(|assignment| &*assignment.secrets),
+            call,
+        )
     }
 
     /// Where the Volume's status says that it is.

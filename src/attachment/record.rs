@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::api::attachment::SecretRefs;
 use crate::api::{AttachmentUid, ClaimUid};
 
 /// How far a call with an undo got, as far as this node knows.
@@ -130,8 +129,6 @@ pub struct Record {
     pub volume_handle: String,
     /// Namespace of the Volume and its claims.
     pub namespace: String,
-    /// Secrets of the node calls.
-    pub secrets: SecretRefs,
     /// Boot in which the record's mounts were made.
     pub boot_id: String,
     /// Staging is part of this Attachment.

@@ -98,6 +98,7 @@ fn attachment_spec(
             volume_mount_group: claim.spec.pod.as_ref().and_then(|pod| pod.volume_mount_group.clone()),
             volume_context: status.volume_context.clone(),
             secrets: volume.spec.secrets.clone().unwrap_or_default(),
+            plugin_secrets: volume.spec.assignment.as_ref().map(|a| a.secrets.clone()).unwrap_or_default(),
             attach,
             stage: node_status.capabilities.node_has("STAGE_UNSTAGE_VOLUME"),
             exclusive: is_exclusive(mode, shares_node),

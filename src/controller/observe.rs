@@ -199,6 +199,7 @@ pub(crate) fn plugin_seen<'a>(
         attaches: attaches(controlling),
         grows: Grows::of(statuses(), called),
         modifies: modifies(statuses(), called),
+        secrets: plugin.and_then(|p| p.spec.secrets.as_ref()),
     }
 }
 

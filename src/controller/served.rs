@@ -33,6 +33,7 @@ impl Driver {
             extra_create_metadata: kubernetes.extra_create_metadata,
             strict_topology: kubernetes.strict_topology,
             default_fs_type: kubernetes.default_fs_type.as_deref(),
+            secrets: self.plugin.spec.secrets.as_ref(),
         }
     }
 }

@@ -18,6 +18,7 @@ mod ready;
 pub mod relief;
 pub mod restart;
 mod runs;
+pub mod secrets;
 mod seen;
 pub mod withdrawal;
 pub mod workload;

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::persistent_volume::node_affinity;
+use crate::api::secrets::{SecretFor, SecretName};
 use crate::api::{AccessMode, AttachmentMode, Volume, names, quantity};
 
 /// On what is made for a Volume: the Volume's UID.
@@ -61,33 +62,43 @@ pub(super) fn use_of(volume: &Volume) -> Result<Use, String> {
     Ok(Use { modes: modes.into_iter().map(str::to_owned).collect(), is_block })
 }
 
-/// The Secrets that kubelet and the agents read for Pods, each in the Volume's own namespace.
+/// The Secrets that kubelet and the agents read for Pods: of the Volume's own namespace, or those of the Plugin.
 struct Secrets {
     controller_publish: Option<SecretReference>,
     controller_expand: Option<SecretReference>,
     node_stage: Option<SecretReference>,
     node_publish: Option<SecretReference>,
+    node_expand: Option<SecretReference>,
 }
 
-/// A kubelet reads every Secret that a bound PersistentVolume names, so none of another namespace gets there.
+/// A kubelet reads every Secret that a bound PersistentVolume names, so none of another namespace gets there that a user has
+/// named.
 pub(super) fn names_foreign_secret(volume: &Volume) -> bool {
-    let Some(secrets) = &volume.spec.secrets else { return false };
-    let all =
-        [&secrets.controller_publish, &secrets.controller_expand, &secrets.node_stage, &secrets.node_publish];
-    all.into_iter().flatten().any(|name| name.contains('/'))
+    volume.spec.secrets.as_ref().is_some_and(|secrets| secrets.names().any(|name| name.contains('/')))
 }
 
 fn secrets_of(volume: &Volume) -> Secrets {
-    let secrets = volume.spec.secrets.clone().unwrap_or_default();
-    let named = |name: Option<String>| {
-        let name = name.filter(|name| !name.contains('/'))?;
-        Some(SecretReference { name: Some(name), namespace: volume.metadata.namespace.clone() })
+    let own = volume.metadata.namespace.as_deref();
+    let reference = |namespace: Option<&str>, name: &str| SecretReference {
+        name: Some(name.to_owned()),
+        namespace: namespace.map(str::to_owned),
     };
+    let named = |call| match volume.secret(call)? {
+        SecretName::OfUser(name) => (!name.contains('/')).then(|| reference(own, name)),
+        SecretName::OfPlugin(name) => {
+            let (namespace, name) = name.split_once('/')?;
+            Some(reference(Some(namespace), name))
+        }
+    };
+    // The agents go by the Volume. What else is named here only lets kubelets read it.
+    let own_of =
+        |call| named(call).filter(|_| volume.spec.secrets.as_ref().is_some_and(|s| s.own(call).is_some()));
     Secrets {
-        controller_publish: named(secrets.controller_publish),
-        controller_expand: named(secrets.controller_expand),
-        node_stage: named(secrets.node_stage),
-        node_publish: named(secrets.node_publish),
+        controller_publish: own_of(SecretFor::ControllerPublish),
+        controller_expand: own_of(SecretFor::ControllerExpand),
+        node_stage: named(SecretFor::NodeStage),
+        node_publish: named(SecretFor::NodePublish),
+        node_expand: named(SecretFor::NodeExpand),
     }
 }
 
@@ -153,7 +164,7 @@ pub(super) fn persistent_volume(
         controller_expand_secret_ref: secrets.controller_expand,
         node_stage_secret_ref: secrets.node_stage,
         node_publish_secret_ref: secrets.node_publish,
-        ..CSIPersistentVolumeSource::default()
+        node_expand_secret_ref: secrets.node_expand,
     };
     let spec = PersistentVolumeSpec {
         access_modes: Some(how.modes.clone()),
@@ -249,4 +260,33 @@ pub(super) fn whose(found: &PersistentVolumeClaim) -> String {
         || "was not made for this Volume".to_owned(),
         |owner| format!("was made for Volume {owner}"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// kubelet reads what is named for it, and nothing is named that it does not need.
+    #[test]
+    fn a_plugins_secrets_are_named_where_kubelet_reads_them() {
+        let volume: Volume = serde_json::from_value(json!({
+            "metadata": { "name": "data", "namespace": "shop" },
+            "spec": {
+                "pluginName": "p", "secrets": { "nodePublish": "own", "controllerExpand": "own" },
+                "assignment": { "operation": "Create", "secrets": { "default": "keys/all" } },
+            },
+        }))
+        .unwrap();
+        let named = |secret: Option<SecretReference>| {
+            secret.map(|s| format!("{}/{}", s.namespace.unwrap_or_default(), s.name.unwrap_or_default()))
+        };
+        let secrets = secrets_of(&volume);
+        let (all, own) = (Some("keys/all".to_owned()), Some("shop/own".to_owned()));
+        assert_eq!((named(secrets.node_stage), named(secrets.node_publish)), (all.clone(), own.clone()));
+        assert_eq!(named(secrets.node_expand), all);
+        assert_eq!((named(secrets.controller_publish), named(secrets.controller_expand)), (None, own));
+        assert!(!names_foreign_secret(&volume), "a user has named none");
+    }
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::annotations::Annotations;
+use crate::api::secrets::{SecretFor, SecretRefs};
+use crate::api::template;
 
 /// Keys that are the provisioner's own begin with this.
 const PREFIX: &str = "csi.storage.k8s.io/";
@@ -66,6 +68,23 @@ pub struct ClassSecrets {
     pub node_expand: Option<String>,
     /// ControllerModifyVolume.
     pub controller_modify: Option<String>,
+}
+
+impl ClassSecrets {
+    /// With those of the Plugin for calls for which the class names none.
+    #[must_use]
+    pub fn or(self, plugin: &SecretRefs) -> Self {
+        let or = |named: Option<String>, call| named.or_else(|| plugin.of(call).map(str::to_owned));
+        Self {
+            provisioner: or(self.provisioner, SecretFor::Controller),
+            controller_publish: or(self.controller_publish, SecretFor::ControllerPublish),
+            node_stage: or(self.node_stage, SecretFor::NodeStage),
+            node_publish: or(self.node_publish, SecretFor::NodePublish),
+            controller_expand: or(self.controller_expand, SecretFor::ControllerExpand),
+            node_expand: or(self.node_expand, SecretFor::NodeExpand),
+            controller_modify: or(self.controller_modify, SecretFor::ControllerModify),
+        }
+    }
 }
 
 /// Why parameters cannot be followed. What is in them is not repeated, but for the names of keys.
@@ -267,10 +286,10 @@ impl Template<'_> {
         let not_a_name = |key: &str, value: String, what| {
             Err(ParameterError::NotAName { key: key.to_owned(), value, what })
         };
-        if !is_label(&namespace) {
+        if !template::is_label(&namespace) {
             return not_a_name(&self.namespace.0, namespace, "namespace");
         }
-        if name.len() > 253 || !name.split('.').all(is_part) {
+        if !template::is_name(&name) {
             return not_a_name(&self.name.0, name, "Secret");
         }
         Ok(format!("{namespace}/{name}"))
@@ -282,28 +301,7 @@ fn expand<'a>(
     known: &'static str,
     word: impl Fn(&str) -> Option<&'a str>,
 ) -> Result<String, ParameterError> {
-    let fail = |token: &str| ParameterError::Token { key: key.clone(), token: token.to_owned(), known };
-    let mut said = String::new();
-    let mut rest = *template;
-    while let Some((before, after)) = rest.split_once('$') {
-        said.push_str(before);
-        let inner = after.strip_prefix('{').ok_or_else(|| fail("$"))?;
-        let (token, behind) = inner.split_once('}').ok_or_else(|| fail("${"))?;
-        said.push_str(word(token).ok_or_else(|| fail(&format!("${{{token}}}")))?);
-        rest = behind;
-    }
-    said.push_str(rest);
-    Ok(said)
-}
-
-fn is_label(text: &str) -> bool {
-    text.len() <= 63 && is_part(text)
-}
-
-fn is_part(text: &str) -> bool {
-    let of_it = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let ends = [text.bytes().next(), text.bytes().last()];
-    ends.into_iter().all(|end| end.is_some_and(of_it)) && text.bytes().all(|byte| of_it(byte) || byte == b'-')
+    template::expand(template, word).map_err(|token| ParameterError::Token { key: key.clone(), token, known })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use super::parameters::ParameterError;
 use super::source::{CopyWaits, NoCopy};
 use super::topology::NoPlace;
 use crate::api::quantity::QuantityError;
+use crate::plugin::secrets::NoSecretName;
 
 /// What a claim waits for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,6 +56,9 @@ pub enum Refusal {
         /// What.
         error: ParameterError,
     },
+    /// What its Plugin says of its Secrets is no name.
+    #[error(transparent)]
+    Secret(#[from] NoSecretName),
     /// The class is for the code that Kubernetes once had for this driver in its own tree.
     #[error(
         "StorageClass {class}: its provisioner is {provisioner}, and moor does not translate what such a class says for driver \

@@ -12,12 +12,13 @@ use super::parameters::{For, Resolved, resolve};
 use super::refusal::{Refusal, SizeError, Waiting};
 use super::source::{Copied, NoCopy, Source, SourceNow, copied, source};
 use super::topology::{NoPlace, Place, immediate, late, names_no_place};
-use crate::api::attachment::SecretRefs;
 use crate::api::capability::VolumeUse;
 use crate::api::provision::{CopyOf, Provision, ProvisionedFor, ReclaimPolicy, provisioned_name};
 use crate::api::quantity;
+use crate::api::secrets::{SecretRefs, SecretTemplates};
 use crate::api::volume::{DeletionPolicy, TopologyRequest, VolumeSpec};
 use crate::api::{AccessMode, AttachmentMode, MountOptions, Volume};
+use crate::plugin::secrets::{self, Subject};
 
 /// What the provisioners of Kubernetes' own tree are called, before their names.
 const IN_TREE: &str = "kubernetes.io/";
@@ -62,6 +63,8 @@ pub struct Served<'a> {
     pub strict_topology: bool,
     /// The file system of volumes whose class names none.
     pub default_fs_type: Option<&'a str>,
+    /// The Secrets that its Plugin names, for calls for which the class names none.
+    pub secrets: Option<&'a SecretTemplates>,
 }
 
 /// What is done about a claim that has no Volume.
@@ -177,6 +180,7 @@ impl Wanted<'_> {
         let parameters = self.class.parameters.clone().unwrap_or_default();
         let Resolved { fs_type, driver: mut parameters, secrets } =
             resolve(&parameters, of).map_err(|error| Refusal::Parameters { class: class.clone(), error })?;
+        let secrets = secrets.or(&self.secrets_of_plugin(of)?);
         if self.driver.extra_create_metadata {
             let told = [("pvc/name", &claim.name), ("pvc/namespace", &claim.namespace), ("pv/name", &name)];
             parameters.extend(told.map(|(key, value)| (format!("csi.storage.k8s.io/{key}"), value.clone())));
@@ -239,6 +243,13 @@ impl Wanted<'_> {
             ..ObjectMeta::default()
         };
         Ok(Volume { metadata, spec, status: None })
+    }
+
+    /// The Secrets of the Plugin, as the templates in a StorageClass are resolved.
+    fn secrets_of_plugin(&self, of: For<'_>) -> Result<SecretRefs, Refusal> {
+        let Some(templates) = self.driver.secrets else { return Ok(SecretRefs::default()) };
+        let subject = Subject { namespace: of.namespace, name: of.claim, persistent_volume: of.volume };
+        Ok(secrets::resolve(self.driver.plugin, templates, subject)?)
     }
 
     fn capabilities(&self, block: bool) -> Result<Vec<VolumeUse>, Refusal> {

@@ -37,6 +37,7 @@ fn served(places: &[Place]) -> Served<'_> {
         extra_create_metadata: false,
         default_fs_type: None,
         strict_topology: false,
+        secrets: None,
     }
 }
 
@@ -320,4 +321,40 @@ fn a_driver_whose_nodes_are_in_no_place_is_asked_for_none() {
     let wants_zone = class(json!({ "allowedTopologies": allowed }));
     let none = request(&Asked { driver: Some(driver), ..asked(&claim, &wants_zone) });
     assert!(matches!(none, Request::Wait(_)), "the class wants a place: {none:?}");
+}
+
+/// For each kind of call the class comes first. The words of templates are the claim's.
+#[test]
+fn the_plugin_names_the_secrets_that_the_class_does_not() {
+    let more = json!({ "parameters": { "csi.storage.k8s.io/node-stage-secret-name": "stage",
+        "csi.storage.k8s.io/node-stage-secret-namespace": "infra" } });
+    let (claim, class) = (claim(json!({}), json!({})), class(more));
+    let templates: SecretTemplates = serde_json::from_value(json!({
+        "default": { "namespace": "keys", "name": "${pvc.namespace}.${pv.name}" },
+        "controller": { "namespace": "${pvc.namespace}", "name": "${pvc.name}" },
+        "nodeStage": { "namespace": "keys", "name": "unused" },
+    }))
+    .unwrap();
+    let driver = Served { secrets: Some(&templates), ..served(&[]) };
+    let spec = made(request(&Asked { driver: Some(driver), ..asked(&claim, &class) })).spec;
+    let (refs, provision) = (spec.secrets.unwrap(), spec.persistent_volume.unwrap());
+    let (default, own) =
+        (format!("keys/{}.{}", provision.claim.namespace, provision.name), provision.claim.to_string());
+    assert_eq!(refs.controller, Some(own.clone()));
+    assert_eq!(refs.node_stage.as_deref(), Some("infra/stage"));
+    assert_eq!(
+        (&refs.controller_publish, &refs.node_publish),
+        (&Some(default.clone()), &Some(default.clone()))
+    );
+    // As where a Volume names them: what changes it goes by what made it.
+    let changes = [provision.controller_expand_secret, provision.controller_modify_secret];
+    assert!(changes.iter().all(|secret| *secret == Some(own.clone())), "{changes:?}");
+    assert_eq!(provision.node_expand_secret, Some(default));
+
+    let unnamed =
+        serde_json::from_value(json!({ "default": { "namespace": "keys", "name": "${pvc.name}" } })).unwrap();
+    let driver = Served { secrets: Some(&unnamed), ..served(&[]) };
+    let refused = request(&Asked { driver: Some(driver), ..asked(&claim, &class) });
+    let Request::Refuse(refusal) = refused else { panic!("{refused:?}") };
+    assert!(refusal.to_string().contains("spec.secrets.default.name of Plugin plugin"), "{refusal}");
 }

@@ -15,6 +15,7 @@ pub mod calls;
 mod deletion;
 pub mod plan;
 pub mod reason;
+mod secrets;
 pub mod seen;
 
 use crate::api::snapshot::SnapshotOperation;

@@ -13,6 +13,7 @@ use super::caller::{chosen, follow};
 use super::calls::caller;
 use super::deletion::delete;
 use super::reason::SnapshotWaiting;
+use super::secrets;
 use super::seen::{Look, Looked, Planned, Seen, SnapshotStep, confirmed, lost, places};
 use crate::api::snapshot::{SnapshotAssignment, SnapshotOperation, SnapshotVolume};
 use crate::api::{Snapshot, SnapshotState, Volume, VolumeHandle, VolumeState};
@@ -99,13 +100,17 @@ fn first_assignment(seen: &Seen<'_>, looked: &Looked) -> Planned {
     let Some(controller) = controller else {
         return Ok(SnapshotStep::Wait(SnapshotWaiting::NoInstance(plugin_name)));
     };
-    let secrets = taken.as_ref().and_then(|(volume, _)| volume.spec.secrets.as_ref());
+    let named = match secrets::of(seen, taken.as_ref().map(|(volume, _)| *volume)) {
+        Ok(named) => named,
+        Err(lack) => return Ok(SnapshotStep::Wait(SnapshotWaiting::Secret(lack))),
+    };
     Ok(SnapshotStep::Assign(SnapshotAssignment {
         operation,
         controller,
         plugin_name,
         driver_name: seen.driver.to_owned(),
-        secret_name: secrets.and_then(|secrets| secrets.controller.clone()),
+        secret_name: named.of_volume,
+        plugin_secret_name: named.of_plugin,
         snapshot_handle: spec.snapshot_handle.clone(),
         accessible_topology: places(seen).required.to_vec(),
         volume: taken.map(|(_, of)| of),

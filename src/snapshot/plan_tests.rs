@@ -2,6 +2,7 @@ use super::*;
 use crate::api::FINALIZER;
 use crate::api::attachment::ControllerRef;
 use crate::api::plugin::Balancing;
+use crate::api::secrets::{SecretName, SecretTemplates};
 use crate::api::volume::DeletionPolicy;
 use crate::fixtures;
 use crate::snapshot::Holder;
@@ -26,6 +27,7 @@ struct Case {
     takes: Option<bool>,
     balancing: Balancing,
     made_from: Option<String>,
+    secrets: Option<SecretTemplates>,
     looked: Looked,
 }
 
@@ -50,6 +52,7 @@ impl Case {
             takes: Some(true),
             balancing: Balancing::Spread,
             made_from: None,
+            secrets: None,
             looked: Looked::default(),
         }
     }
@@ -105,6 +108,7 @@ impl Case {
                 attaches: true,
                 grows: None,
                 modifies: None,
+                secrets: self.secrets.as_ref(),
             },
             driver: "driver",
             takes: self.takes,
@@ -344,4 +348,35 @@ fn what_nobody_has_taken_up_just_goes() {
     assert_eq!(case.plan(), SnapshotStep::Idle, "it has no finalizer of ours");
     case.snapshot.metadata.finalizers = Some(vec![FINALIZER.into()]);
     assert_eq!(case.plan(), SnapshotStep::Free);
+}
+
+/// Of one that is taken that is what its Volume has, and of one that is registered what the Plugin names by now.
+#[test]
+fn the_secret_is_fixed_when_it_is_taken_up() {
+    let secret_of = |case: &Case| {
+        let SnapshotStep::Assign(assignment) = case.plan() else { panic!("{:?}", case.plan()) };
+        let mut taken_up = case.snapshot.clone();
+        taken_up.spec.assignment = Some(assignment);
+        match taken_up.secret() {
+            Some(SecretName::OfUser(name)) => format!("the user's {name}"),
+            Some(SecretName::OfPlugin(name)) => format!("the Plugin's {name}"),
+            None => String::new(),
+        }
+    };
+    let templates = serde_json::json!({ "default": { "namespace": "keys", "name": "${pvc.namespace}" } });
+    let mut case = Case::new();
+    case.secrets = serde_json::from_value(templates).unwrap();
+    assert_eq!(secret_of(&case), "", "its Volume was made with none");
+    let volume = case.volume.as_mut().unwrap();
+    volume.spec.assignment.as_mut().unwrap().secrets.controller = Some("keys/then".into());
+    assert_eq!(secret_of(&case), "the Plugin's keys/then");
+    case.volume.as_mut().unwrap().spec.secrets.get_or_insert_default().default = Some("own".into());
+    assert_eq!(secret_of(&case), "the user's own");
+    let spec = &mut case.snapshot.spec;
+    (spec.volume_name, spec.snapshot_handle) = (None, Some("snap-1".into()));
+    (case.volume, case.snapshot.metadata.namespace) = (None, Some("shop".into()));
+    case.looked.holders = Some(Vec::new());
+    assert_eq!(secret_of(&case), "the Plugin's keys/shop");
+    case.snapshot.spec.secret_name = Some("own".into());
+    assert_eq!(secret_of(&case), "the user's own");
 }

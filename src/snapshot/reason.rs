@@ -2,6 +2,7 @@
 
 use crate::api::conditions::Reason;
 use crate::plugin::allow::NotAllowed;
+use crate::plugin::secrets::NoSecretName;
 
 /// Why a Snapshot waits. Every variant becomes a condition reason.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -25,6 +26,8 @@ pub enum SnapshotWaiting {
     },
     /// Its namespace may not have what it asks for.
     NotAllowed(NotAllowed),
+    /// What its Plugin says of its Secret is no name.
+    Secret(NoSecretName),
     /// The driver takes no snapshots.
     CannotSnapshot(String),
     /// No instance of the Plugin can make the call.
@@ -59,6 +62,7 @@ impl SnapshotWaiting {
             Self::PluginNotFound(_) | Self::PluginEnds(_) => Reason::PluginNotFound,
             Self::DuplicateDriver { .. } => Reason::DuplicateDriver,
             Self::NotAllowed(_) => Reason::NotAllowed,
+            Self::Secret(_) => Reason::SecretUnreadable,
             Self::CannotSnapshot(_) => Reason::CannotSnapshot,
             Self::NoInstance(_) | Self::NoCaller(_) | Self::CannotDelete(_) => Reason::NoInstance,
             Self::AgentNotHeard { .. } => Reason::AgentNotHeard,
@@ -97,6 +101,7 @@ impl SnapshotWaiting {
                 lack.message_or("take a snapshot of a Volume with spec.volumeName instead")
             }
             Self::NotAllowed(lack) => lack.message(),
+            Self::Secret(lack) => lack.to_string(),
             Self::CannotSnapshot(plugin) => format!(
                 "the driver of Plugin {plugin} takes no snapshots (no CREATE_DELETE_SNAPSHOT); a copy of a Volume is made by a \
                  Volume with spec.source.volumeName, where the driver has CLONE_VOLUME"

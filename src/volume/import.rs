@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{PersistentVolume, SecretReference};
 use kube::api::ObjectMeta;
 
-use crate::api::attachment::SecretRefs;
 use crate::api::attributes::differing;
 use crate::api::capability::{AccessMode, AttachmentMode, MountOptions, VolumeUse};
+use crate::api::secrets::SecretRefs;
 use crate::api::volume::{DeletionPolicy, VolumeSpec};
 use crate::api::{Volume, names};
 
@@ -49,6 +49,7 @@ pub fn volume_of(persistent: &PersistentVolume, place: Place<'_>) -> Option<Volu
         controller_modify: place.modify_secret.map(str::to_owned),
         node_stage: secret(csi.node_stage_secret_ref.as_ref()),
         node_publish: secret(csi.node_publish_secret_ref.as_ref()),
+        ..SecretRefs::default()
     };
     Some(Volume {
         metadata: ObjectMeta {

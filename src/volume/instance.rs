@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use crate::api::attachment::ControllerRef;
 use crate::api::instance::{PluginInstanceStatus, Service};
 use crate::api::plugin::Balancing;
+use crate::api::secrets::SecretTemplates;
 use crate::api::volume::Segments;
 use crate::claim::observed::reaches;
 
@@ -162,6 +163,8 @@ pub struct PluginSeen<'a> {
     pub grows: Option<Grows>,
     /// Its volumes can be modified: MODIFY_VOLUME of its Controller service; None while no instance has said so.
     pub modifies: Option<bool>,
+    /// The Secrets that the Plugin names, if it names any.
+    pub secrets: Option<&'a SecretTemplates>,
 }
 
 impl PluginSeen<'_> {

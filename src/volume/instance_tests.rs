@@ -28,6 +28,7 @@ fn plugin(controllers: &[InstanceSeen], balancing: Balancing) -> PluginSeen<'_> 
         attaches: true,
         grows: None,
         modifies: None,
+        secrets: None,
     }
 }
 

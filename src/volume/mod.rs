@@ -17,6 +17,7 @@ pub mod persistent_volume;
 pub mod plan;
 pub mod reason;
 pub mod schedulable;
+mod secrets;
 pub mod seen;
 mod size;
 pub mod source;

@@ -16,6 +16,7 @@ use super::calls::may_be_calling;
 use super::instance::SaidBy;
 use super::orders::{before, follow, is_order};
 use super::reason::{Left, VolumeWaiting};
+use super::secrets;
 use super::seen::{Seen, VolumeStep};
 use super::source::{self, SourceLack};
 use crate::api::AccessMode;
@@ -97,10 +98,10 @@ fn first_assignment(seen: &Seen<'_>) -> VolumeStep {
         // A driver without Controller service: nothing can be created or validated, registering is all.
         return match (registers, seen.plugin.any_healthy) {
             (_, false) => VolumeStep::Wait(VolumeWaiting::NoInstance { plugin, needs: "known" }),
-            (true, true) => VolumeStep::Assign(VolumeAssignment {
-                operation: taken_by(seen),
-                ..VolumeAssignment::default()
-            }),
+            (true, true) => {
+                let operation = taken_by(seen);
+                secrets::assign(seen, VolumeAssignment { operation, ..VolumeAssignment::default() })
+            }
             (false, true) => VolumeStep::Wait(VolumeWaiting::CannotCreate { plugin }),
         };
     }
@@ -125,7 +126,7 @@ fn first_assignment(seen: &Seen<'_>) -> VolumeStep {
     };
     let place =
         seen.first_place.clone().filter(|place| seen.volume.is_to_be_placed() && !place.segments.is_empty());
-    VolumeStep::Assign(VolumeAssignment { place, source, ..seen.volume.assignment(operation, Some(chosen)) })
+    secrets::assign(seen, VolumeAssignment { place, source, ..seen.volume.assignment(operation, Some(chosen)) })
 }
 
 /// How a volume is taken that exists.

@@ -3,6 +3,7 @@
 use super::source::SourceLack;
 use crate::api::conditions::Reason;
 use crate::plugin::allow::NotAllowed;
+use crate::plugin::secrets::NoSecretName;
 
 /// Why a Volume waits. Every variant becomes a condition reason.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -119,6 +120,8 @@ pub enum VolumeWaiting {
     },
     /// It is to be modified, and its namespace may not have that.
     ModifyNotAllowed(NotAllowed),
+    /// What its Plugin says of its Secrets is no name.
+    Secret(NoSecretName),
     /// It cannot be made from what it names, or not yet.
     Source(SourceLack),
     /// It is to be deleted, and something is being made of it.
@@ -194,6 +197,7 @@ impl VolumeWaiting {
             Self::ExpandsUnused { .. } => Reason::ExpandsUnused,
             Self::CannotModify { .. } => Reason::CannotModify,
             Self::ModifyNotAllowed(_) => Reason::ModifyNotAllowed,
+            Self::Secret(_) => Reason::SecretUnreadable,
             Self::Source(_) => Reason::SourceNotUsable,
             Self::Exported { .. } | Self::InUse { .. } | Self::Copied { .. } => Reason::InUse,
         }
@@ -283,6 +287,7 @@ impl VolumeWaiting {
             Self::ModifyNotAllowed(lack) => {
                 lack.message_or("set it back to status.mutableParameters, or take it away")
             }
+            Self::Secret(lack) => lack.to_string(),
             Self::Source(lack) => lack.to_string(),
             Self::Copied { by } => format!(
                 "deletion waits for {by}, which is being made of this volume: it goes on when that is done, or is deleted"

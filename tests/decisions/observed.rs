@@ -101,6 +101,7 @@ impl Observed {
                 attaches: self.attaches,
                 grows: self.grows,
                 modifies: self.modifies,
+                secrets: None,
             },
             driver: self.driver,
             driver_of_calls: self.volume.as_ref().and_then(|volume| {

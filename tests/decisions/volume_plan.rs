@@ -5,12 +5,14 @@ mod drivers;
 mod edit;
 mod growth;
 mod modification;
+mod secrets;
 mod source;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use moor::api::attachment::ControllerRef;
 use moor::api::export::Exported;
 use moor::api::plugin::Balancing;
+use moor::api::secrets::SecretTemplates;
 use moor::api::volume::{
     Binding, DeletionPolicy, Rejected, Segments, VolumeAssignment, VolumeOperation, VolumeStatus,
 };
@@ -51,6 +53,7 @@ struct Row {
     attaches: bool,
     grows: Option<Grows>,
     modifies: Option<bool>,
+    secrets: Option<SecretTemplates>,
     handle: Option<HandleSeen>,
     source: source::Source,
     copied_by: Option<String>,
@@ -87,6 +90,7 @@ fn row(state: VolumeState, operation: Option<VolumeOperation>) -> Row {
         attaches: true,
         grows: None,
         modifies: None,
+        secrets: None,
         handle: None,
         source: source::Source::Nothing,
         copied_by: None,
@@ -139,6 +143,7 @@ impl Row {
                 attaches: self.attaches,
                 grows: self.grows,
                 modifies: self.modifies,
+                secrets: self.secrets.as_ref(),
             },
             not_allowed: self.not_allowed.clone(),
             same_driver: self.same_driver,

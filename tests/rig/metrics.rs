@@ -29,7 +29,8 @@ impl Rig {
         text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
     }
 
-    async fn metrics(&self, actor: &str) -> String {
+    /// All that a process counts, as it says it.
+    pub async fn metrics(&self, actor: &str) -> String {
         let mut stream = TcpStream::connect(self.admin_address(actor)).await.unwrap();
         let request = b"GET /metrics HTTP/1.1\r\nHost: moor\r\nConnection: close\r\n\r\n";
         stream.write_all(request).await.unwrap();

@@ -112,6 +112,8 @@ pub struct Options {
     pub clones: bool,
     /// The driver takes snapshots.
     pub snapshots: bool,
+    /// All that the processes log, and their libraries, is written down.
+    pub traces: bool,
 }
 
 impl Default for Options {
@@ -135,6 +137,7 @@ impl Default for Options {
             modify: false,
             clones: false,
             snapshots: false,
+            traces: false,
         }
     }
 }
@@ -153,6 +156,7 @@ pub struct Rig {
     capacity_interval: u64,
     inline_volumes: bool,
     linger: u32,
+    traces: bool,
     kubeconfigs: Mutex<BTreeMap<String, PathBuf>>,
     upstreams: Mutex<BTreeMap<String, tokio::sync::watch::Sender<Upstream>>>,
     processes: Mutex<BTreeMap<String, Moor>>,
@@ -181,6 +185,7 @@ impl Rig {
             capacity_interval: options.capacity_interval,
             inline_volumes: options.inline_volumes,
             linger: options.linger,
+            traces: options.traces,
             kubeconfigs: Mutex::default(),
             upstreams: Mutex::default(),
             processes: Mutex::default(),
@@ -219,7 +224,8 @@ impl Rig {
         let logs = self.logs();
         let arguments = if actor == CONTROLLER { self.of_controller() } else { self.of_agent(actor) };
         let node = self.parted.lock().unwrap().get(actor).cloned();
-        let process = Moor::start(&logs, actor, &kubeconfig, &arguments, node.as_deref());
+        let levels = if self.traces { "trace" } else { "info,moor=debug" };
+        let process = Moor::start(&logs, actor, &kubeconfig, &arguments, node.as_deref(), levels);
         let before = self.processes.lock().unwrap().insert(actor.to_owned(), process);
         assert!(before.is_none(), "{actor} runs already");
     }

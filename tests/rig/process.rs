@@ -16,13 +16,14 @@ pub struct Moor {
 
 impl Moor {
     /// Starts `moor ROLE ARGUMENTS…`. Its log goes to `logs/NAME.log`. With the file of the node's mount namespace it is in
-    /// one of its own.
+    /// one of its own. What it logs is by `levels`, unless the environment says otherwise.
     pub fn start(
         logs: &Path,
         name: &str,
         kubeconfig: &Path,
         arguments: &[String],
         node: Option<&Path>,
+        levels: &str,
     ) -> Self {
         const MOOR: &str = env!("CARGO_BIN_EXE_moor");
         fs::create_dir_all(logs).unwrap();
@@ -33,7 +34,7 @@ impl Moor {
         }
         command.args(arguments).env("KUBECONFIG", kubeconfig);
         if std::env::var_os("MOOR_LOG").is_none() {
-            command.env("MOOR_LOG", "info,moor=debug");
+            command.env("MOOR_LOG", levels);
         }
         let child = command.stdout(log(logs, name)).stderr(log(logs, name)).spawn().unwrap();
         Self { child }

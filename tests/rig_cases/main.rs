@@ -50,6 +50,7 @@ mod restored;
 mod rogue;
 mod rolled;
 mod sanity;
+mod secrets;
 mod snapshots;
 mod state_disk;
 mod stubborn;
@@ -104,6 +105,7 @@ fn main() -> ExitCode {
         rogue::CASES,
         rolled::CASES,
         sanity::CASES,
+        secrets::CASES,
         snapshots::CASES,
         state_disk::CASES,
         stubborn::CASES,

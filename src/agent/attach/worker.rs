@@ -18,6 +18,7 @@ use crate::agent::context::Agent;
 use crate::agent::queues::Parked;
 use crate::api::conditions::{Desired, Reason};
 use crate::api::names::{DriverOn, instance_name};
+use crate::api::secrets::SecretFor;
 use crate::api::{Attachment, AttachmentState, AttachmentStatus, VolumeHandle};
 use crate::attachment::controller_side::{self, ControllerStep, HandleRead};
 use crate::attachment::{AttachmentSeen, HandleSeen, same_node_id};
@@ -112,7 +113,7 @@ async fn step(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, No
     let _flight = agent.flights.begin(&fixed.handle_name, &due.key)?;
     let _turn = due.turn().await?;
     let namespace = &attachment.spec.volume.namespace;
-    let means = due.means(namespace, fixed.secrets.controller_publish.as_deref()).await?;
+    let means = due.means(namespace, attachment.secret(SecretFor::ControllerPublish)).await?;
     if let Some(moved_on) = look(&due, attachment).await? {
         return Ok(moved_on);
     }

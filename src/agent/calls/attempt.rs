@@ -21,6 +21,7 @@ use crate::agent::host::error::HostError;
 use crate::agent::queues::Parked;
 use crate::agent::records::store::RecordError;
 use crate::api::Attachment;
+use crate::api::secrets::SecretName;
 use crate::csi::{CallError, Plugin, Process, Rpc, Secrets};
 use crate::heartbeat::Term;
 use crate::k8s::events::EventReason;
@@ -175,7 +176,7 @@ impl<'a> Due<'a> {
     }
 
     /// The process and the secrets, which may take their time. An undo goes without a Secret that is gone (rule R12).
-    pub async fn means(&self, namespace: &str, secret: Option<&str>) -> Result<Means, Failure> {
+    pub async fn means(&self, namespace: &str, secret: Option<SecretName<'_>>) -> Result<Means, Failure> {
         let serving = self.agent.serving(self.rpc, self.driver)?;
         let (secrets, note) = self.agent.secrets(self.rpc, namespace, secret).await?;
         if self.given.is_some() {

@@ -16,6 +16,7 @@ use crate::agent::kubelet::asked::Call;
 use crate::agent::records::store::Stored;
 use crate::api::conditions::Reason;
 use crate::api::instance::MAX_STAGED;
+use crate::api::secrets::SecretFor;
 use crate::api::{Attachment, AttachmentMode, AttachmentUid, ClaimUid, VolumeClaim};
 use crate::attachment::node_side::NodeStep;
 use crate::attachment::record::{Done, Record, TargetRecord};
@@ -33,7 +34,7 @@ impl Pass {
         let serving = self.agent.serving(RPC, driver)?;
         // kubelet reads the Secret once; an agent that was started since then reads it itself, if it may.
         let given = asked.and_then(|call| call.stage_secrets.clone());
-        let named = fixed.secrets.node_stage.as_deref();
+        let named = attachment.secret(SecretFor::NodeStage);
         let read = async |named| self.agent.secrets(RPC, namespace, named).await.map(|(secrets, _)| secrets);
         let secrets = match given {
             // Somebody may have put it right after a call that failed, and kubelet, which was answered, does not read it again.
@@ -103,7 +104,7 @@ impl Pass {
         let _turn = due.turn().await?;
         let asked = view.asked.get(&ClaimUid::of(&claim.metadata)).cloned();
         let given = asked.as_ref().and_then(|call| call.publish_secrets.clone());
-        let secret = fixed.secrets.node_publish.as_deref().filter(|_| given.is_none());
+        let secret = attachment.secret(SecretFor::NodePublish).filter(|_| given.is_none());
         let Means { serving, secrets, .. } = due.means(namespace, secret).await?;
         let secrets = given.unwrap_or(secrets);
 
@@ -194,7 +195,6 @@ impl Pass {
             plugin_name: fixed.plugin_name.clone(),
             volume_handle: attachment.spec.volume_handle.clone(),
             namespace: attachment.spec.volume.namespace.clone(),
-            secrets: fixed.secrets.clone(),
             boot_id: self.agent.boot_id.clone(),
             stage: fixed.stage,
             staging_path: staging.text(),

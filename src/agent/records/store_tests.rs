@@ -22,7 +22,6 @@ pub(crate) fn stored(uid: &str) -> Stored {
         plugin_name: "plugin".into(),
         volume_handle: "vol".into(),
         namespace: "ns".into(),
-        secrets: crate::api::attachment::SecretRefs::default(),
         boot_id: "boot-1".into(),
         stage: true,
         staging_path: "/k/staging/a".into(),

@@ -37,9 +37,7 @@ pub(super) struct Prepared {
 /// Gathers it.
 pub(super) async fn prepare(due: &Due<'_>, snapshot: &Snapshot) -> Result<Prepared, Failure> {
     let namespace = snapshot.metadata.namespace.as_deref().unwrap_or_default();
-    let of_volume = || snapshot.spec.assignment.as_ref()?.secret_name.as_deref();
-    let secret = snapshot.spec.secret_name.as_deref().or_else(of_volume);
-    let means = due.means(namespace, secret).await?;
+    let means = due.means(namespace, snapshot.secret()).await?;
     let plugin_uid = if due.rpc.is_inverse() { None } else { plugin_uid(due.agent, snapshot).await };
     Ok(Prepared { means, plugin_uid })
 }

@@ -12,6 +12,7 @@ use crate::agent::context::Agent;
 use crate::api::conditions::{Desired, Reason};
 use crate::api::names::handle_of_import;
 use crate::api::quantity;
+use crate::api::secrets::{SecretFor, SecretName};
 use crate::api::volume::{EditAnswer, GrantedUse, Rejected, Segments, VolumeStatus};
 use crate::api::{Plugin, Volume, VolumeState};
 use crate::csi::proto::csi::v1 as wire;
@@ -46,21 +47,30 @@ pub(crate) struct Prepared {
 /// Gathers it.
 pub(crate) async fn prepare(due: &Due<'_>, volume: &Volume) -> Result<Prepared, Failure> {
     let namespace = volume.metadata.namespace.as_deref().unwrap_or_default();
-    let of = volume.spec.secrets.as_ref();
-    let secret = of.and_then(|s| s.controller.as_deref());
-    // Of a PersistentVolume, as for the stock stack, the Secret that its storage is deleted with is for nothing else.
-    let is_import = volume.metadata.name.as_deref().and_then(handle_of_import).is_some();
-    let usual = secret.filter(|_| !is_import);
-    let secret = match (due.rpc, &volume.spec.persistent_volume) {
-        (Rpc::ControllerExpandVolume, Some(provision)) => provision.controller_expand_secret.as_deref(),
-        (Rpc::ControllerExpandVolume, None) => of.and_then(|s| s.controller_expand.as_deref()).or(usual),
-        (Rpc::ControllerModifyVolume, Some(provision)) => provision.controller_modify_secret.as_deref(),
-        (Rpc::ControllerModifyVolume, None) => of.and_then(|s| s.controller_modify.as_deref()).or(usual),
-        (_, _) => secret,
-    };
-    let means = due.means(namespace, secret).await?;
+    let means = due.means(namespace, secret_of(due.rpc, volume)).await?;
     let plugin_uid = if due.rpc.is_inverse() { None } else { plugin_uid(due.agent, volume).await };
     Ok(Prepared { means, plugin_uid })
+}
+
+/// The Secret that a Volume's own call takes along.
+fn secret_of(rpc: Rpc, volume: &Volume) -> Option<SecretName<'_>> {
+    let is_import = volume.metadata.name.as_deref().and_then(handle_of_import).is_some();
+    let own = |call| volume.spec.secrets.as_ref()?.own(call);
+    let (call, of_provision) = match (rpc, &volume.spec.persistent_volume) {
+        (Rpc::ControllerExpandVolume, made_for) => {
+            (SecretFor::ControllerExpand, made_for.as_ref().map(|p| p.controller_expand_secret.as_deref()))
+        }
+        (Rpc::ControllerModifyVolume, made_for) => {
+            (SecretFor::ControllerModify, made_for.as_ref().map(|p| p.controller_modify_secret.as_deref()))
+        }
+        (_, _) => (SecretFor::Controller, None),
+    };
+    match of_provision {
+        Some(named) => named.map(SecretName::OfUser),
+        // Of a PersistentVolume, as for the stock stack, the Secret that its storage is deleted with is for nothing else.
+        None if is_import => own(call).map(SecretName::OfUser),
+        None => volume.secret(call),
+    }
 }
 
 /// The result of a call that did not fail.

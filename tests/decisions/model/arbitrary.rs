@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use moor::api::VolumeHandle;
-use moor::api::attachment::{ControllerRef, SecretRefs};
+use moor::api::attachment::ControllerRef;
 use moor::api::capability::VolumeUse;
 use moor::api::claim::Assignment;
 use moor::api::handle::{Writer, WriterRef};
@@ -254,7 +254,6 @@ prop_compose! {
             plugin_name: DRIVER.into(),
             volume_handle: VOLUME_ID.into(),
             namespace: "default".into(),
-            secrets: SecretRefs::default(),
             boot_id: boot.into(),
             stage,
             staging_path: format!("/staging/{uid}"),

@@ -27,6 +27,7 @@ fn plugin(controllers: &[InstanceSeen]) -> PluginSeen<'_> {
         attaches: true,
         grows: None,
         modifies: None,
+        secrets: None,
     }
 }
 

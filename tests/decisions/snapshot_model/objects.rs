@@ -74,6 +74,7 @@ pub fn kept(config: &Config, kept: &Kept) -> Snapshot {
         }),
         snapshot_handle: kept.confirmed.then(|| SNAPSHOT_ID.into()),
         secret_name: None,
+        plugin_secret_name: None,
         accessible_topology: Vec::new(),
     });
     let status = snapshot.status.get_or_insert_default();

@@ -72,6 +72,8 @@ struct Shared {
     gate: Gate,
     backend: Mutex<Backend>,
     faults: Mutex<BTreeMap<(String, Rpc), Fault>>,
+    /// Whose failures repeat all that was said in the call.
+    parrots: Mutex<BTreeSet<String>>,
     /// Calls that are answered with OK and not done.
     pretended: Mutex<BTreeSet<(String, Rpc)>>,
     /// Calls that wait until they are let go.
@@ -105,6 +107,7 @@ impl Fake {
             gate,
             backend: Mutex::new(Backend::new(directory.join("storage"), options)),
             faults: Mutex::default(),
+            parrots: Mutex::default(),
             pretended: Mutex::default(),
             held: watch::Sender::default(),
             flights: Mutex::default(),
@@ -173,6 +176,11 @@ impl Fake {
     /// From now on every call `rpc` about `key` goes wrong like this.
     pub fn fail(&self, key: &str, rpc: Rpc, fault: Fault) {
         self.0.faults.lock().unwrap().insert((key.to_owned(), rpc), fault);
+    }
+
+    /// From now on the words that come with a fault about `key` hold the whole request, as it was sent.
+    pub fn repeat(&self, key: &str) {
+        self.0.parrots.lock().unwrap().insert(key.to_owned());
     }
 
     /// The fault ends.
@@ -260,6 +268,11 @@ impl Place {
         let call = Call { rpc, node: self.node.clone(), key: key.clone(), arguments: arguments.clone() };
         let open = shared.journal.begin(&self.node, Event::Call(call));
         let _flight = Flight::begin(&self.fake, &key, self.lane(rpc, &key), rpc);
+        let words = if shared.parrots.lock().unwrap().contains(&key) {
+            format!("{WORDS}: {}", String::from_utf8_lossy(&arguments))
+        } else {
+            WORDS.to_owned()
+        };
         let this = (key, rpc);
         let fault = shared.faults.lock().unwrap().get(&this).copied();
         let pretended = shared.pretended.lock().unwrap().contains(&this);
@@ -273,13 +286,13 @@ impl Place {
             _ => None,
         };
         let result = match failed {
-            Some(code) => Err(Status::new(code, WORDS)),
+            Some(code) => Err(Status::new(code, words.clone())),
             None if pretended => Ok(A::default()),
             None => effect(&mut shared.backend.lock().unwrap(), &self.node, &arguments),
         };
         let result = match (fault, result) {
             (Some(Fault::HangAfter), Ok(_)) => std::future::pending().await,
-            (Some(Fault::CodeAfter(code)), Ok(_)) => Err(Status::new(code, WORDS)),
+            (Some(Fault::CodeAfter(code)), Ok(_)) => Err(Status::new(code, words)),
             (_, result) => result,
         };
         open.end(Outcome::Code(result.as_ref().err().map_or(Code::Ok, Status::code)));

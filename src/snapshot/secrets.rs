@@ -1,0 +1,35 @@
+//! Which Secret a Snapshot's calls take along if it names none itself.
+
+use super::seen::Seen;
+use crate::api::Volume;
+use crate::api::names;
+use crate::api::secrets::{SecretFor, SecretName};
+use crate::plugin::secrets::{NoSecretName, Subject, resolve};
+
+/// The Secret of whoever wrote the Volume, and that of the Plugin.
+#[derive(Default)]
+pub(super) struct Named {
+    pub of_volume: Option<String>,
+    pub of_plugin: Option<String>,
+}
+
+/// The Secret of one that is taken is its Volume's, which may be gone when the snapshot is deleted. For one that is registered
+/// the Plugin names it, as it is named now.
+pub(super) fn of(seen: &Seen<'_>, taken_of: Option<&Volume>) -> Result<Named, NoSecretName> {
+    if let Some(volume) = taken_of {
+        return Ok(match volume.secret(SecretFor::Snapshot) {
+            Some(SecretName::OfUser(name)) => Named { of_volume: Some(name.to_owned()), of_plugin: None },
+            Some(SecretName::OfPlugin(name)) => Named { of_volume: None, of_plugin: Some(name.to_owned()) },
+            None => Named::default(),
+        });
+    }
+    let Some(templates) = seen.plugin.secrets else { return Ok(Named::default()) };
+    let (meta, uid) = (&seen.snapshot.metadata, seen.snapshot.metadata.uid.as_deref().unwrap_or_default());
+    let subject = Subject {
+        namespace: meta.namespace.as_deref().unwrap_or_default(),
+        name: meta.name.as_deref().unwrap_or_default(),
+        persistent_volume: &names::export(uid),
+    };
+    let refs = resolve(seen.plugin_name, templates, subject)?;
+    Ok(Named { of_volume: None, of_plugin: refs.of(SecretFor::Snapshot).map(str::to_owned) })
+}
