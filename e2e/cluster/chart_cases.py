@@ -152,6 +152,11 @@ def _of_roles() -> tuple[Case, ...]:
             "agent.secretAccess", "cluster",
             Expected("ClusterRoleBinding/moor-agent-secrets", "subjects 0 name", "moor-agent"),
         ),
+        _case(
+            "agent.secretNamespaces", ["storage-keys"],
+            Expected("RoleBinding/moor-agent-secrets", "metadata namespace", "storage-keys"),
+            Expected("RoleBinding/moor-agent-secrets", "subjects 0 name", "moor-agent"),
+        ),
     )  # fmt: skip
 
 
