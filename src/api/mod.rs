@@ -4,6 +4,7 @@
 //! fields become the text of `kubectl explain`, so they address the person who writes the YAML.
 
 pub mod allow;
+mod assignment;
 pub mod attachment;
 pub mod attributes;
 pub mod capability;

@@ -5,9 +5,6 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::attachment::ControllerRef;
-use super::volume::{Volume, VolumeAssignment, VolumeOperation};
-
 /// Most places that a Volume asks for, of each kind.
 pub const MAX_PLACES: usize = 64;
 
@@ -49,24 +46,4 @@ pub struct Segments {
     /// Topology keys and their values.
     #[schemars(schema_with = "super::schema::segments")]
     pub segments: BTreeMap<String, String>,
-}
-
-impl Volume {
-    /// Where its first claim is, if it is made there.
-    #[must_use]
-    pub fn place(&self) -> Option<&Segments> {
-        self.spec.assignment.as_ref()?.place.as_ref()
-    }
-
-    /// Another call, or another who makes it. Its place, its source and its Secrets stay with the volume: a call that is repeated says the
-    /// same.
-    #[must_use]
-    pub fn assignment(
-        &self,
-        operation: VolumeOperation,
-        controller: Option<ControllerRef>,
-    ) -> VolumeAssignment {
-        let before = self.spec.assignment.clone().unwrap_or_default();
-        VolumeAssignment { operation, controller, ..before }
-    }
 }

@@ -8,6 +8,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use super::assignment::{VolumeAssignment, VolumeOperation};
 use super::attachment::{ControllerRef, VolumeRef};
 use super::capability::{MountOptions, VolumeUse};
 pub use super::change::{Expansion, ExpansionFailure, Modification};
@@ -174,56 +175,6 @@ pub enum DeletionPolicy {
     Retain,
 }
 
-/// Who makes a Volume's own calls, and which.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct VolumeAssignment {
-    /// What is to be done.
-    pub operation: VolumeOperation,
-    /// By whom. Absent where the driver has no Controller service, and then nothing is called.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub controller: Option<ControllerRef>,
-    /// Where the first claim is, of a volume that is made there (spec.binding).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<Segments>,
-    /// What spec.source is to its driver. It stays as it is: CreateVolume is repeated with identical arguments.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<AssignedSource>,
-    /// How claims get the volume: spec.capabilities and spec.mountOptions.mountFlags as the Plugin allows and the driver
-    /// confirms them. It follows an edit of those.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub granted: Option<GrantedUse>,
-    /// How it was granted before its first edit: a call that is repeated says the same. Absent: there was none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub made: Option<Box<GrantedUse>>,
-    /// The last edit of those. Absent: there was none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub edit: Option<Box<Edit>>,
-    /// The Secrets that the Plugin named when the Volume was taken up, each as namespace/name. They stay as they are.
-    #[serde(default, skip_serializing_if = "SecretRefs::is_empty")]
-    pub secrets: Box<SecretRefs>,
-}
-
-/// A call that a Volume itself needs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum VolumeOperation {
-    /// CreateVolume.
-    #[default]
-    Create,
-    /// ValidateVolumeCapabilities.
-    Validate,
-    /// Nothing is called: Kubernetes has taken the volume by a PersistentVolume, and no answer could take it away again.
-    Adopt,
-    /// ControllerExpandVolume, until the volume has the size that is asked for.
-    Expand,
-    /// ControllerModifyVolume, until the driver has taken the mutable parameters that are asked for.
-    Modify,
-    /// ValidateVolumeCapabilities, until the driver confirms how the volume is to be used since that was edited.
-    Revalidate,
-    /// DeleteVolume.
-    Delete,
-}
-
 /// Where a Volume is in its life.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
@@ -341,6 +292,23 @@ pub struct Rejected {
 }
 
 impl Volume {
+    /// Where its first claim is, if it is made there.
+    #[must_use]
+    pub fn place(&self) -> Option<&Segments> {
+        self.spec.assignment.as_ref()?.place.as_ref()
+    }
+
+    /// Another call, or another who makes it. Everything else stays with the volume: a call that is repeated says the same.
+    #[must_use]
+    pub fn assignment(
+        &self,
+        operation: VolumeOperation,
+        controller: Option<ControllerRef>,
+    ) -> VolumeAssignment {
+        let before = self.spec.assignment.clone().unwrap_or_default();
+        VolumeAssignment { operation, controller, ..before }
+    }
+
     /// Whether its place is that of its first claim, which is not chosen yet.
     #[must_use]
     pub fn is_to_be_placed(&self) -> bool {

@@ -126,7 +126,10 @@ fn first_assignment(seen: &Seen<'_>) -> VolumeStep {
     };
     let place =
         seen.first_place.clone().filter(|place| seen.volume.is_to_be_placed() && !place.segments.is_empty());
-    secrets::assign(seen, VolumeAssignment { place, source, ..seen.volume.assignment(operation, Some(chosen)) })
+    secrets::assign(
+        seen,
+        VolumeAssignment { place, source, ..seen.volume.assignment(operation, Some(chosen)) },
+    )
 }
 
 /// How a volume is taken that exists.

@@ -130,8 +130,8 @@ fn it_ends_with_what_it_was_granted_under() {
     let made_again = Observed { volume_seen: again, ..lingering() };
     let closing = Observed { handle: Some(lock(true, "node-1")), ..lingering() };
     let later = Observed { handle: Some(HandleSeen { epoch: 2, ..lock(false, "node-1") }), ..lingering() };
-    for observed in [deleted, removed, made_again, closing, later] {
-        assert_eq!(does(&observed), close(), "{observed:#?}");
+    for observed in [&deleted, &removed, &made_again, &closing, &later] {
+        assert_eq!(does(observed), close(), "{observed:#?}");
     }
 }
 

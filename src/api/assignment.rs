@@ -1,0 +1,60 @@
+//! What the leader has given a Volume: who makes its own calls, which, and with what.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::attachment::ControllerRef;
+use super::edit::{Edit, GrantedUse};
+use super::secrets::SecretRefs;
+use super::source::AssignedSource;
+use super::topology::Segments;
+
+/// Who makes a Volume's own calls, and which.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeAssignment {
+    /// What is to be done.
+    pub operation: VolumeOperation,
+    /// By whom. Absent where the driver has no Controller service, and then nothing is called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller: Option<ControllerRef>,
+    /// Where the first claim is, of a volume that is made there (spec.binding).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Segments>,
+    /// What spec.source is to its driver. It stays as it is: CreateVolume is repeated with identical arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<AssignedSource>,
+    /// How claims get the volume: spec.capabilities and spec.mountOptions.mountFlags as the Plugin allows and the driver
+    /// confirms them. It follows an edit of those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted: Option<GrantedUse>,
+    /// How it was granted before its first edit: a call that is repeated says the same. Absent: there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made: Option<Box<GrantedUse>>,
+    /// The last edit of those. Absent: there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edit: Option<Box<Edit>>,
+    /// The Secrets that the Plugin named when the Volume was taken up, each as namespace/name. They stay as they are.
+    #[serde(default, skip_serializing_if = "SecretRefs::is_empty")]
+    pub secrets: Box<SecretRefs>,
+}
+
+/// A call that a Volume itself needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum VolumeOperation {
+    /// CreateVolume.
+    #[default]
+    Create,
+    /// ValidateVolumeCapabilities.
+    Validate,
+    /// Nothing is called: Kubernetes has taken the volume by a PersistentVolume, and no answer could take it away again.
+    Adopt,
+    /// ControllerExpandVolume, until the volume has the size that is asked for.
+    Expand,
+    /// ControllerModifyVolume, until the driver has taken the mutable parameters that are asked for.
+    Modify,
+    /// ValidateVolumeCapabilities, until the driver confirms how the volume is to be used since that was edited.
+    Revalidate,
+    /// DeleteVolume.
+    Delete,
+}
