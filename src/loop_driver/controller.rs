@@ -21,11 +21,12 @@ use crate::csi::proto::csi::v1::{
     ValidateVolumeCapabilitiesResponse,
 };
 
-const CAPABILITIES: [RpcType; 13] = [
+const CAPABILITIES: [RpcType; 14] = [
     RpcType::CreateDeleteVolume,
     RpcType::PublishUnpublishVolume,
     RpcType::ListVolumes,
     RpcType::ListVolumesPublishedNodes,
+    RpcType::VolumeCondition,
     RpcType::PublishReadonly,
     RpcType::GetCapacity,
     RpcType::CreateDeleteSnapshot,

@@ -26,6 +26,7 @@ mod attach;
 mod attachments;
 mod calls;
 mod capacity;
+mod condition;
 mod controller;
 mod copy;
 mod device;

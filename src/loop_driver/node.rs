@@ -15,11 +15,12 @@ use crate::csi::proto::csi::v1::{
     NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
 };
 
-const CAPABILITIES: [RpcType; 4] = [
+const CAPABILITIES: [RpcType; 5] = [
     RpcType::StageUnstageVolume,
     RpcType::SingleNodeMultiWriter,
     RpcType::ExpandVolume,
     RpcType::GetVolumeStats,
+    RpcType::VolumeCondition,
 ];
 
 #[async_trait]

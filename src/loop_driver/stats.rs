@@ -1,5 +1,6 @@
-//! NodeGetVolumeStats: how full a volume is.
+//! NodeGetVolumeStats: how full a volume is, and how it is.
 
+use super::condition;
 use super::driver::{Call, check_volume_id};
 use super::error::Error;
 use super::holding;
@@ -21,13 +22,14 @@ pub(super) fn stats(
     let volume = call.lock(&request.volume_id)?;
     let record = record::find(&volume)?;
     let (held, path) = holding::at(call, &volume, &request.volume_path)?;
+    let volume_condition = Some(condition::of_held(call, &volume, &record, &held)?);
     if held.terms.access == Access::Block {
         let usage = wire::VolumeUsage {
             total: record.capacity_bytes,
             unit: Unit::Bytes.into(),
             ..Default::default()
         };
-        return Ok(wire::NodeGetVolumeStatsResponse { usage: vec![usage], ..Default::default() });
+        return Ok(wire::NodeGetVolumeStatsResponse { usage: vec![usage], volume_condition });
     }
     if mounts::at(&path)?.is_none() {
         return Err(Error::NotThere { volume: request.volume_id.clone(), path });
@@ -38,7 +40,7 @@ pub(super) fn stats(
         usage(Unit::Bytes, bytes(found.f_blocks), bytes(found.f_bfree), bytes(found.f_bavail)),
         usage(Unit::Inodes, found.f_files, found.f_ffree, found.f_favail),
     ];
-    Ok(wire::NodeGetVolumeStatsResponse { usage, ..Default::default() })
+    Ok(wire::NodeGetVolumeStatsResponse { usage, volume_condition })
 }
 
 /// What is free is not always available: some of it is kept for root.

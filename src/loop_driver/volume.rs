@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::attachments::{self, Attachments};
 use super::capacity;
+use super::condition;
 use super::copy::{self, Source};
 use super::driver::{Call, check_volume_id};
 use super::error::Error;
@@ -157,10 +158,11 @@ pub(super) fn list(
             page.next_token = last.map(|volume| volume.volume_id.clone()).unwrap_or_default();
             break;
         }
+        let volume_condition = Some(condition::of_data(&volume, &record)?);
         let published_node_ids = attachments::load(&volume)?.into_keys().collect();
         page.entries.push(Entry {
             volume: Some(describe(call, &volume, &record)),
-            status: Some(VolumeStatus { published_node_ids, ..VolumeStatus::default() }),
+            status: Some(VolumeStatus { published_node_ids, volume_condition }),
         });
     }
     Ok(page)
