@@ -102,6 +102,15 @@ pub struct InstanceLabels {
     pub state: &'static str,
 }
 
+/// Labels of `moor_volume_stats_*`: a Volume that is in use on the node of the process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct VolumeLabels {
+    /// Namespace of the Volume.
+    pub namespace: String,
+    /// Name of the Volume.
+    pub volume: String,
+}
+
 /// Labels of the object metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct StateLabels {
@@ -182,6 +191,20 @@ metrics! {
     forgotten_mounts: Gauge = Gauge::default(),
     /// Volumes about whose attachments the storage says otherwise than moor's objects; their condition Drifted says how.
     drifted_volumes: Gauge = Gauge::default(),
+    /// Volumes with which something is wrong; their status.health says what, and where.
+    unhealthy_volumes: Gauge = Gauge::default(),
+    /// Size in bytes of a volume that is in use on the agent's node, by its driver's word or the kernel's.
+    volume_stats_capacity_bytes: Family<VolumeLabels, Gauge> = Family::default(),
+    /// Bytes that are used of a volume that is in use on the node.
+    volume_stats_used_bytes: Family<VolumeLabels, Gauge> = Family::default(),
+    /// Bytes that can still be used of a volume that is in use on the node.
+    volume_stats_available_bytes: Family<VolumeLabels, Gauge> = Family::default(),
+    /// Inodes of the file system of a volume that is in use on the agent's node; 0 where it makes them as they are needed.
+    volume_stats_inodes: Family<VolumeLabels, Gauge> = Family::default(),
+    /// Inodes that are used of the file system of a volume that is in use on the node.
+    volume_stats_inodes_used: Family<VolumeLabels, Gauge> = Family::default(),
+    /// Inodes that can still be used of the file system of a volume that is in use on the node.
+    volume_stats_inodes_free: Family<VolumeLabels, Gauge> = Family::default(),
     /// Objects that the leader cannot read; each has an Event.
     unreadable_objects: Family<KindLabels, Gauge> = Family::default(),
     /// Instances of each Plugin, as its status counts them: expected and healthy, of its controllers and of its nodes.

@@ -39,6 +39,31 @@ pub(crate) struct Mount {
     pub kind: String,
     /// What was mounted.
     pub source: String,
+    /// Whether the file system takes writes, however it is mounted here.
+    pub writes: Writes,
+}
+
+/// Whether a file system takes writes. Of its options nothing else is kept: there may be words in them that nobody is to see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writes {
+    Taken,
+    /// It was mounted so, or the kernel has made it so after an error.
+    Refused,
+    /// After an error nothing of it can be used any more.
+    ShutDown,
+}
+
+impl Writes {
+    fn of(options: &str) -> Self {
+        let has = |word: &str| options.split(',').any(|option| option == word);
+        if has("shutdown") {
+            Self::ShutDown
+        } else if has("ro") || has("emergency_ro") {
+            Self::Refused
+        } else {
+            Self::Taken
+        }
+    }
 }
 
 impl Mount {
@@ -69,7 +94,8 @@ impl Mount {
         let mut rest = fields.skip_while(|field| *field != "-").skip(1);
         let mut text = || unescaped(rest.next().unwrap_or_default());
         let (kind, source) = (text(), text());
-        Some(Self { id, parent, device, root, point, flags, kind, source })
+        let writes = Writes::of(rest.next().unwrap_or_default());
+        Some(Self { id, parent, device, root, point, flags, kind, source, writes })
     }
 }
 
@@ -206,6 +232,18 @@ garbage
         let tucked: Vec<u64> = table.at(Path::new("/tucked")).iter().map(|mount| mount.id).collect();
         assert_eq!(tucked, [51, 50], "whatever their order in the table");
         assert!(table.at(Path::new("/x/y")).is_empty() && table.at(Path::new("/nowhere")).is_empty());
+    }
+
+    #[test]
+    fn a_file_system_takes_writes_or_not_however_it_is_mounted() {
+        let of = |options: &str| {
+            let table = Table::read(&format!("1 0 7:1 / /x ro,noatime - ext4 /dev/loop1 {options}\n"));
+            table.all()[0].writes
+        };
+        assert_eq!(of("rw,errors=remount-ro"), Writes::Taken);
+        assert_eq!(of(""), Writes::Taken);
+        assert_eq!((of("ro,seclabel"), of("rw,emergency_ro")), (Writes::Refused, Writes::Refused));
+        assert_eq!(of("rw,shutdown"), Writes::ShutDown);
     }
 
     #[test]

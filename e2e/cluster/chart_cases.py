@@ -231,6 +231,7 @@ def _of_agent() -> tuple[Case, ...]:
         ),
         _case("agent.auditInterval", 0, _arg(AGENT, "--audit-interval=0")),
         _case("agent.capacityInterval", 0, _arg(AGENT, "--capacity-interval=0")),
+        _case("agent.healthInterval", 0, _arg(AGENT, "--health-interval=0")),
     )  # fmt: skip
 
 
@@ -360,7 +361,7 @@ def _of_monitoring() -> tuple[Case, ...]:
         of_rule("queueDepth", 5, alert(3, "expr", Has("}) > 5"))),
         of_rule("queueDepthFor", "9m", alert(3, "for", "9m")),
         of_rule("troubleFor", "9m", *(alert(number, "for", "9m") for number in range(4, 8))),
-        of_rule("extraRules", [extra], Expected(rule, "spec groups 0 rules 12", extra)),
+        of_rule("extraRules", [extra], Expected(rule, "spec groups 0 rules 13", extra)),
     )  # fmt: skip
 
 

@@ -55,6 +55,10 @@ pub struct AgentArgs {
     /// volume that moor has had it make, enlarge or delete in any case. 0: then only.
     #[arg(long, env = "MOOR_CAPACITY_INTERVAL", default_value = "60")]
     pub capacity_interval: u64,
+    /// Seconds between two looks at how a volume is that is in use on this node; what a driver's Controller service says of
+    /// its volumes is asked for a fifth as often. 0: not at all.
+    #[arg(long, env = "MOOR_HEALTH_INTERVAL", default_value = "60")]
+    pub health_interval: u64,
     /// Serve kubelet the driver moor.dev, by which Pods use Volumes of their namespace that they name in spec.volumes[].csi.
     /// The CSIDriver object of that name is the chart's.
     #[arg(long, env = "MOOR_INLINE_VOLUMES")]

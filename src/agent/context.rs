@@ -19,6 +19,7 @@ use super::calls::retry::Retries;
 use super::calls::tenures::{Entered, Tenures};
 use super::calls::unended::Unended;
 use super::capacity::said::Said;
+use super::condition::known::Known;
 use super::drivers::endpoint::Serving;
 use super::drivers::place::{self, Where};
 use super::drivers::registry::Registry;
@@ -89,6 +90,10 @@ pub(super) struct Agent {
     pub capacity_interval: Duration,
     /// Kubelet is served the driver moor.dev.
     pub inline_volumes: bool,
+    /// What looks at volumes have found out so far.
+    pub volumes_known: Known,
+    /// Time between two looks at a volume; zero is never.
+    pub health_interval: Duration,
     pub stopping: AtomicBool,
     /// Told when the Node of our name has another UID than ours.
     pub registered_anew: Notify,

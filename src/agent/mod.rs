@@ -12,6 +12,7 @@
 //! | `calls` | what every CSI call goes through, whichever worker makes it |
 //! | `attach`, `volume`, `snapshot`, `node` | the workers: controller calls of Attachments, calls of Volumes and of Snapshots, calls on this node |
 //! | `capacity` | how much room drivers have |
+//! | `condition` | how volumes are |
 //! | `drivers` | the processes of drivers: sockets, health, PluginInstances |
 //! | `host` | this machine: paths, mounts, and who uses them |
 //! | `records` | what this node knows of its mounts, and the disk that keeps it |
@@ -26,6 +27,7 @@ mod attach;
 mod caches;
 mod calls;
 mod capacity;
+mod condition;
 mod context;
 mod drivers;
 mod events;

@@ -19,6 +19,8 @@ use super::calls::tenures::Tenures;
 use super::calls::unended::Unended;
 use super::capacity;
 use super::capacity::said::Said;
+use super::condition::known::Known;
+use super::condition::rounds;
 use super::context::Agent;
 use super::drivers::plugin_instance;
 use super::drivers::registry::Registry;
@@ -171,6 +173,8 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         capacities: Said::default(),
         capacity_interval: Duration::from_secs(args.capacity_interval),
         inline_volumes: args.inline_volumes,
+        volumes_known: Known::default(),
+        health_interval: Duration::from_secs(args.health_interval),
         stopping: AtomicBool::new(false),
         registered_anew: Notify::new(),
         client,
@@ -217,6 +221,7 @@ async fn live(
     if synced {
         beside.spawn(agent.registry.clone().run());
         beside.spawn(kubelet::sweep::run(agent.clone()));
+        beside.spawn(rounds::run(agent.clone()));
         workers_of(agent, &workers_shutdown, &mut workers);
         events.wake_records();
         let outcome = tokio::select! {

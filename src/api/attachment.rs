@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::capability::{AccessMode, AttachmentMode, MountOptions};
 use super::conditions::CallFailure;
+use super::health::HealthFinding;
 use super::secrets::{SecretFor, SecretName, SecretRefs, chosen};
 
 /// One volume on one node, made by the moor controller. While it exists, its volume is (or may be)
@@ -242,6 +243,11 @@ pub struct AttachmentStatus {
     /// When the current step is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_retry: Option<Time>,
+    /// What is wrong with the volume on its node, by kind. Written by the node's own agent: empty once it has looked and found
+    /// nothing, absent before that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 8))]
+    pub health: Option<Vec<HealthFinding>>,
     /// The generation of spec that this status answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,

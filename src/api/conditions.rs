@@ -22,6 +22,9 @@ pub const SILENT: &str = "NodeSilent";
 /// The condition of a Volume about whose attachments the storage says otherwise than moor's objects.
 pub const DRIFTED: &str = "Drifted";
 
+/// The condition of a Volume that says whether anything is wrong with it, where anybody has looked.
+pub const HEALTHY: &str = "Healthy";
+
 /// The condition of a registered Volume that says whether its driver has confirmed what the Volume says of its storage.
 pub const CONFIRMED: &str = "Confirmed";
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::attachment::{ControllerRef, VolumeRef};
 use super::capability::AccessMode;
+use super::health::HealthFinding;
 use super::uid::{AttachmentUid, ClaimUid};
 
 /// The volume as its driver knows it. Made before a Volume is Ready, removed last; only the moor
@@ -120,6 +121,11 @@ pub struct VolumeHandleStatus {
     /// Where the storage differs from what moor knows. Written by the agent of spec.controller; absent while nothing does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<Drift>,
+    /// What the driver's Controller service says is wrong with the volume. Written by the agent of spec.controller: empty once
+    /// the driver has said that nothing is, absent before that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 8))]
+    pub health: Option<Vec<HealthFinding>>,
 }
 
 /// Where the driver's own listing differs from the Attachments, seen twice and compared with the objects as they are.

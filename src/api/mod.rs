@@ -14,6 +14,7 @@ pub mod conditions;
 pub mod edit;
 pub mod export;
 pub mod handle;
+pub mod health;
 pub mod instance;
 pub mod kubernetes;
 pub mod lock;

@@ -3,8 +3,8 @@
 //! docs/reference.md is made from these sentences.
 
 use super::conditions::{
-    APPLIED, CONFIRMED, DEPLOYED, DRIFTED, EXPANDED, EXPORTED, IN_ORDER, MODIFIED, PERSISTENT_VOLUME, PODS,
-    READY, REMOVABLE, SCHEDULABLE, SILENT, UNDONE,
+    APPLIED, CONFIRMED, DEPLOYED, DRIFTED, EXPANDED, EXPORTED, HEALTHY, IN_ORDER, MODIFIED,
+    PERSISTENT_VOLUME, PODS, READY, REMOVABLE, SCHEDULABLE, SILENT, UNDONE,
 };
 use super::plugin_reasons::with_plugin_reasons;
 use super::words::{Place, words};
@@ -283,6 +283,15 @@ with_plugin_reasons! {
         Place { kinds: "Volume", condition: DRIFTED, status: false } => {
             /// The driver lists the volume where moor has attached it.
             InStep,
+        }
+        Place { kinds: "Volume", condition: HEALTHY, status: true } => {
+            /// Nothing is wrong with the volume as far as the agents of its nodes see and its driver says.
+            VolumeConditionNormal,
+        }
+        Place { kinds: "Volume", condition: HEALTHY, status: false } => {
+            /// Something is wrong with the volume. status.health says what, where, since when and in whose words. moor does
+            /// nothing about it.
+            VolumeConditionAbnormal,
         }
         Place { kinds: "Volume", condition: PERSISTENT_VOLUME, status: true } => {
             /// The volume's PersistentVolume is there.

@@ -15,6 +15,7 @@ pub use super::change::{Expansion, ExpansionFailure, Modification};
 use super::conditions::CallFailure;
 pub use super::edit::{Edit, EditAnswer, GrantedUse};
 use super::export::{Export, Exported};
+use super::health::VolumeFinding;
 use super::provision::Provision;
 use super::secrets::{SecretFor, SecretName, SecretRefs, chosen};
 pub use super::source::{AssignedSource, VolumeSource};
@@ -45,6 +46,7 @@ pub use super::topology::{Binding, MAX_PLACES, Segments, TopologyRequest};
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
     printcolumn = r#"{"name":"Schedulable","type":"string","jsonPath":".status.conditions[?(@.type==\"Schedulable\")].status","priority":1}"#,
     printcolumn = r#"{"name":"Drifted","type":"string","jsonPath":".status.conditions[?(@.type==\"Drifted\")].status","priority":1}"#,
+    printcolumn = r#"{"name":"Healthy","type":"string","jsonPath":".status.conditions[?(@.type==\"Healthy\")].status","priority":1}"#,
     printcolumn = r#"{"name":"PVC","type":"string","jsonPath":".spec.persistentVolume.claim.name","priority":1}"#,
     printcolumn = r#"{"name":"Exported As","type":"string","jsonPath":".status.export.persistentVolumeClaim","priority":1}"#,
     printcolumn = r#"{"name":"Message","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].message","priority":1}"#,
@@ -264,6 +266,10 @@ pub struct VolumeStatus {
     /// When the current step is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_retry: Option<Time>,
+    /// What is wrong with the volume, on the nodes that use it and by its driver's word. It is told, and nothing is done about it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub health: Vec<VolumeFinding>,
     /// The generation of spec that this status answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
@@ -271,6 +277,7 @@ pub struct VolumeStatus {
     /// Exported: Pods can use it by spec.persistentVolumeClaim; absent without that.
     /// Modified: the driver has taken spec.mutableParameters; absent if they never changed.
     /// Applied: claims get the volume as spec.capabilities and spec.mountOptions say; absent if they never changed.
+    /// Healthy: nothing is wrong with the volume as far as anybody has looked; absent while nobody has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::schema::conditions")]
     pub conditions: Vec<Condition>,

@@ -8,6 +8,7 @@
 pub mod closing;
 pub mod controller_side;
 pub mod drift;
+pub mod health;
 pub mod loss;
 pub mod node_side;
 pub mod observed;

@@ -100,6 +100,8 @@ fn volumes(ctx: &Context) {
     let drifted = volumes.iter().filter_map(|volume| volume.status.as_ref());
     let drifted = drifted.filter(|status| conditions::is_true(&status.conditions, DRIFTED));
     metrics.drifted_volumes.set(number(drifted.count()));
+    let unhealthy = volumes.iter().filter_map(|volume| volume.status.as_ref());
+    metrics.unhealthy_volumes.set(number(unhealthy.filter(|status| !status.health.is_empty()).count()));
     by_state(&metrics.snapshots, ctx.snapshots.all().iter().map(|snapshot| snapshot.state()), SNAPSHOTS);
     let attachments = ctx.attachments.all();
     let states = attachments.iter().map(|a| a.status.as_ref().map(|s| s.state).unwrap_or_default());

@@ -33,6 +33,7 @@ mod exports;
 mod forgotten;
 mod gone;
 mod handles;
+mod health;
 mod imports;
 mod instances;
 mod key;

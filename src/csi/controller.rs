@@ -46,6 +46,24 @@ impl Plugin {
         self.call(&[&request.volume_id], &scrub, &request).await.map(drop)
     }
 
+    /// ControllerGetVolume (needs GET_VOLUME): how the volume is, where the driver says that (VOLUME_CONDITION). The message
+    /// can be shown.
+    ///
+    /// Fails with `Origin::Reply` if the answer is about another volume.
+    pub async fn controller_get_volume(
+        &self,
+        volume_id: &str,
+    ) -> Result<Option<wire::VolumeCondition>, CallError> {
+        sizes::id("volume_id", volume_id)
+            .map_err(|error| CallError::argument(Rpc::ControllerGetVolume, &error))?;
+        let request = wire::ControllerGetVolumeRequest { volume_id: volume_id.to_owned() };
+        let answer = self.call(&[volume_id], &Scrub::nothing(), &request).await?;
+        if answer.volume.is_none_or(|volume| volume.volume_id != volume_id) {
+            return Err(CallError::reply(Rpc::ControllerGetVolume, "it is about another volume"));
+        }
+        Ok(answer.status.and_then(|status| status.volume_condition).map(shown))
+    }
+
     /// ControllerPublishVolume (needs PUBLISH_UNPUBLISH_VOLUME). Returns the publish context for stage and publish.
     pub async fn controller_publish_volume(
         &self,
@@ -122,6 +140,11 @@ impl Plugin {
         }
         Ok(answer)
     }
+}
+
+fn shown(mut condition: wire::VolumeCondition) -> wire::VolumeCondition {
+    condition.message = Scrub::nothing().clean(&condition.message);
+    condition
 }
 
 fn created(answer: wire::CreateVolumeResponse) -> Result<wire::Volume, String> {

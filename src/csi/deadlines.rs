@@ -13,7 +13,7 @@ pub struct Deadlines {
     pub identity: Duration,
     /// NodeGetInfo, for which cloud drivers ask their metadata service. 15 s.
     pub node_info: Duration,
-    /// ValidateVolumeCapabilities, GetCapacity and NodeGetVolumeStats. 30 s.
+    /// ValidateVolumeCapabilities, GetCapacity, ControllerGetVolume and NodeGetVolumeStats. 30 s.
     pub question: Duration,
     /// One page of ListVolumes or ListSnapshots. 1 min.
     pub list: Duration,
@@ -86,7 +86,10 @@ impl Deadlines {
             | Rpc::ControllerGetCapabilities
             | Rpc::NodeGetCapabilities => self.identity,
             Rpc::NodeGetInfo => self.node_info,
-            Rpc::ValidateVolumeCapabilities | Rpc::GetCapacity | Rpc::NodeGetVolumeStats => self.question,
+            Rpc::ValidateVolumeCapabilities
+            | Rpc::GetCapacity
+            | Rpc::ControllerGetVolume
+            | Rpc::NodeGetVolumeStats => self.question,
             Rpc::ListVolumes | Rpc::ListSnapshots => self.list,
             Rpc::CreateVolume
             | Rpc::DeleteVolume

@@ -1,4 +1,4 @@
-//! ListVolumes: at which nodes a driver says that volumes are published.
+//! ListVolumes: at which nodes a driver says that volumes are published, and how it says that they are.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -11,6 +11,7 @@ use tonic::Code;
 use super::channel::Plugin;
 use super::error::{CallError, Origin};
 use super::proto::csi::v1 as wire;
+use super::redact::Scrub;
 use super::rpc::Rpc;
 use super::sizes::NODE_ID_LIMIT;
 
@@ -32,6 +33,9 @@ const LONGEST: Duration = Duration::from_secs(30 * 60);
 /// LIST_VOLUMES_PUBLISHED_NODES there are none.
 pub type Published = HashMap<String, BTreeSet<String>>;
 
+/// How volumes are, by volume id, with messages that can be shown. Without VOLUME_CONDITION there is nothing.
+pub type Conditions = HashMap<String, wire::VolumeCondition>;
+
 impl Plugin {
     /// ListVolumes (needs LIST_VOLUMES), all pages, of at most `page_size` volumes each (0: as many as the driver likes).
     /// Keeps what is said of the volumes that are `ours`: a driver may have many. Of a volume that is on two pages because
@@ -45,7 +49,16 @@ impl Plugin {
         page_size: u32,
         ours: impl Fn(&str) -> bool,
     ) -> Result<Published, CallError> {
-        list(|token| self.list_volumes(page_size, token), ours).await
+        Ok(list(|token| self.list_volumes(page_size, token), ours).await?.published)
+    }
+
+    /// As [`Self::list_published`], for how the volumes are. Of a volume that is on two pages the later word counts.
+    pub async fn list_conditions(
+        &self,
+        page_size: u32,
+        ours: impl Fn(&str) -> bool,
+    ) -> Result<Conditions, CallError> {
+        Ok(list(|token| self.list_volumes(page_size, token), ours).await?.conditions)
     }
 
     /// One page, from `starting_token` on (empty: from the start).
@@ -64,7 +77,7 @@ impl Plugin {
     }
 }
 
-async fn list<F>(page: impl Fn(String) -> F, ours: impl Fn(&str) -> bool) -> Result<Published, CallError>
+async fn list<F>(page: impl Fn(String) -> F, ours: impl Fn(&str) -> bool) -> Result<Listing, CallError>
 where
     F: Future<Output = Result<wire::ListVolumesResponse, CallError>>,
 {
@@ -72,7 +85,7 @@ where
     loop {
         let mut listing = Listing::default();
         match listing.read(&page, &ours, started).await {
-            Ok(()) => return Ok(listing.published),
+            Ok(()) => return Ok(listing),
             Err(error)
                 if error.code == Code::Aborted && error.origin == Origin::Driver && attempt < ATTEMPTS =>
             {
@@ -84,9 +97,10 @@ where
 }
 
 /// What has been read of a listing.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Listing {
     published: Published,
+    conditions: Conditions,
     /// Hashes of the tokens that were given, which may be long themselves.
     tokens: HashSet<u64>,
     hashes: RandomState,
@@ -143,21 +157,29 @@ impl Listing {
             return Ok(());
         }
         let id = volume.volume_id.len();
+        let status = entry.status.unwrap_or_default();
+        if let Some(mut condition) = status.volume_condition {
+            condition.message = Scrub::nothing().clean(&condition.message);
+            self.kept += id + condition.message.len() + OVERHEAD;
+            self.conditions.insert(volume.volume_id.clone(), condition);
+        }
         let nodes = self.published.entry(volume.volume_id).or_insert_with(|| {
             self.kept += id + OVERHEAD;
             BTreeSet::new()
         });
-        let said = entry.status.map(|status| status.published_node_ids).unwrap_or_default();
         // An empty or a longer one is no node's.
-        for node in said.into_iter().filter(|node| (1..=NODE_ID_LIMIT).contains(&node.len())) {
+        for node in
+            status.published_node_ids.into_iter().filter(|node| (1..=NODE_ID_LIMIT).contains(&node.len()))
+        {
             let size = node.len() + OVERHEAD;
             if nodes.insert(node) {
                 self.kept += size;
             }
         }
         if self.kept > MOST_KEPT {
-            let what =
-                format!("it names so many nodes of our volumes that they take more than {MOST_KEPT} bytes");
+            let what = format!(
+                "it says so much of our volumes and their nodes that it takes more than {MOST_KEPT} bytes"
+            );
             return Err(CallError::not_taken(RPC, what));
         }
         Ok(())
@@ -228,7 +250,7 @@ mod tests {
             page(&["vol"], &nodes, &number.to_string())
         })
         .await;
-        assert!(asked < 100 && error.message.contains("so many nodes of our volumes"), "{asked}: {error}");
+        assert!(asked < 100 && error.message.contains("so much of our volumes"), "{asked}: {error}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -258,9 +280,43 @@ mod tests {
             };
             std::future::ready(Ok(of))
         };
-        let published = list(pages, |id| id != "other").await.unwrap();
+        let published = list(pages, |id| id != "other").await.unwrap().published;
         let nodes = |id: &str| published[id].iter().map(String::as_str).collect::<Vec<_>>();
         assert_eq!((nodes("vol"), nodes("bare"), published.len()), (vec!["a", "b"], vec!["b"], 2));
+    }
+
+    #[tokio::test]
+    async fn what_is_said_of_ours_can_be_shown_and_the_later_word_counts() {
+        let said = |id: &str, message: &str| {
+            let mut page = page(&[id], &[], if id == "vol" { "next" } else { "" });
+            let status = page.entries[0].status.get_or_insert_default();
+            let message = message.to_owned();
+            status.volume_condition = Some(wire::VolumeCondition { abnormal: !message.is_empty(), message });
+            page
+        };
+        let pages = |token: String| {
+            let mut page = said("vol", "a\u{1b}[31m\nlong story");
+            if !token.is_empty() {
+                page = said("vol", "");
+                page.next_token.clear();
+                page.entries.extend(said("other", "theirs").entries);
+            }
+            std::future::ready(Ok(page))
+        };
+        let first = |token: String| {
+            std::future::ready(Ok(if token.is_empty() {
+                said("vol", "a\u{1b}[31m\nb")
+            } else {
+                page(&[], &[], "")
+            }))
+        };
+        let conditions = list(first, |_| true).await.unwrap().conditions;
+        assert_eq!(
+            conditions["vol"],
+            wire::VolumeCondition { abnormal: true, message: "a[31m b".to_owned() }
+        );
+        let conditions = list(pages, |id| id == "vol").await.unwrap().conditions;
+        assert_eq!((conditions.len(), conditions["vol"].abnormal), (1, false));
     }
 
     #[tokio::test]

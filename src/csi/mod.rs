@@ -16,7 +16,8 @@
 //! | | ControllerPublishVolume | `Plugin::controller_publish_volume` |
 //! | | ControllerUnpublishVolume | `Plugin::controller_unpublish_volume` |
 //! | | ValidateVolumeCapabilities | `Plugin::validate_volume_capabilities` |
-//! | | ListVolumes | `Plugin::list_published` |
+//! | | ListVolumes | `Plugin::list_published`, `Plugin::list_conditions` |
+//! | | ControllerGetVolume | `Plugin::controller_get_volume` |
 //! | | CreateSnapshot, DeleteSnapshot | `Plugin::create_snapshot`, `Plugin::delete_snapshot` |
 //! | | ListSnapshots | `Plugin::find_snapshot` |
 //! | | GetCapacity | `Plugin::get_capacity` |

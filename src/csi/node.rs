@@ -32,16 +32,22 @@ impl Plugin {
         node_info(answer)
     }
 
-    /// NodeGetVolumeStats (needs GET_VOLUME_STATS).
+    /// NodeGetVolumeStats (needs GET_VOLUME_STATS). The message of its volume_condition can be shown.
     pub async fn node_get_volume_stats(
         &self,
-        request: wire::NodeGetVolumeStatsRequest,
+        call: FollowUp<wire::NodeGetVolumeStatsRequest>,
     ) -> Result<wire::NodeGetVolumeStatsResponse, CallError> {
+        let FollowUp { request, earlier_flags } = call;
         sizes::id("volume_id", &request.volume_id)
             .and_then(|()| sizes::path("volume_path", &request.volume_path))
             .and_then(|()| sizes::optional_path("staging_target_path", &request.staging_target_path))
             .map_err(|error| CallError::argument(Rpc::NodeGetVolumeStats, &error))?;
-        self.call(&[&request.volume_id], &Scrub::nothing(), &request).await
+        let scrub = Scrub::of_flags(&BTreeMap::new(), &earlier_flags);
+        let mut answer = self.call(&[&request.volume_id], &scrub, &request).await?;
+        if let Some(condition) = &mut answer.volume_condition {
+            condition.message = scrub.clean(&condition.message);
+        }
+        Ok(answer)
     }
 
     /// NodeStageVolume (needs STAGE_UNSTAGE_VOLUME). Repeated with the same arguments it is success again.

@@ -46,7 +46,7 @@ macro_rules! rpcs {
 
         impl Rpc {
             /// Every call, for tables.
-            pub const ALL: [Self; 24] = [$(Self::$name),+];
+            pub const ALL: [Self; 25] = [$(Self::$name),+];
 
             /// The method name, as in the protocol.
             #[must_use]
@@ -107,6 +107,8 @@ rpcs! {
     ValidateVolumeCapabilities: Controller Question, ValidateVolumeCapabilitiesRequest -> ValidateVolumeCapabilitiesResponse;
     /// Controller: one page of all volumes.
     ListVolumes: Controller Question, ListVolumesRequest -> ListVolumesResponse;
+    /// Controller: how a volume is.
+    ControllerGetVolume: Controller Question, ControllerGetVolumeRequest -> ControllerGetVolumeResponse;
     /// Controller: how much room there is.
     GetCapacity: Controller Question, GetCapacityRequest -> GetCapacityResponse;
     /// Controller: keep what a volume holds.

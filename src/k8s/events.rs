@@ -47,6 +47,8 @@ words! {
             /// A PersistentVolumeClaim names no VolumeAttributesClass any more, and the driver is not asked for the one that it
             /// named.
             VolumeModifyCancelled,
+            /// Nothing is wrong with a Volume any more.
+            VolumeConditionNormal,
         }
         EventType::Warning => {
             /// A CSI call failed for the first time. The object's status says how it goes on.
@@ -79,6 +81,8 @@ words! {
             Orphan,
             /// The storage says otherwise than the objects about what is attached. See the Volume's condition Drifted.
             Drifted,
+            /// Something is wrong with a Volume, on a node or by its driver's word, that was not before. See its status.health.
+            VolumeConditionAbnormal,
             /// A Volume went and its storage stays, because a PersistentVolume names it.
             StorageLeft,
             /// The scheduler is told nothing of the room that a Plugin's driver has. The note says why.

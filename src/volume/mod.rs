@@ -9,6 +9,7 @@ pub mod active;
 pub mod calls;
 pub mod edit;
 pub mod growth;
+pub mod health;
 pub mod import;
 pub mod instance;
 pub mod modification;

@@ -77,6 +77,13 @@ fn served() -> String {
         silent_nodes: _,
         forgotten_mounts: _,
         drifted_volumes: _,
+        unhealthy_volumes: _,
+        volume_stats_capacity_bytes,
+        volume_stats_used_bytes,
+        volume_stats_available_bytes,
+        volume_stats_inodes,
+        volume_stats_inodes_used,
+        volume_stats_inodes_free,
         unreadable_objects,
         plugin_instances,
         plugins_kept_from_pods: _,
@@ -88,6 +95,16 @@ fn served() -> String {
     touch(&api_writes);
     touch(&csi_operations_seconds);
     touch(&csi_retries);
+    for stats in [
+        &volume_stats_capacity_bytes,
+        &volume_stats_used_bytes,
+        &volume_stats_available_bytes,
+        &volume_stats_inodes,
+        &volume_stats_inodes_used,
+        &volume_stats_inodes_free,
+    ] {
+        touch(stats);
+    }
     touch(&plugin_instances);
     touch(&csi_calls_waiting);
     touch(&watch_restarts);

@@ -10,7 +10,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 pub struct DeadMount {
     point: PathBuf,
     /// The end at which a server would answer.
-    _server: File,
+    server: Option<File>,
 }
 
 impl DeadMount {
@@ -20,7 +20,12 @@ impl DeadMount {
         let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", server.as_raw_fd());
         let options = std::ffi::CString::new(options).unwrap();
         mount("none", point, "fuse", MountFlags::empty(), options.as_c_str()).unwrap();
-        Self { point: point.to_owned(), _server: server }
+        Self { point: point.to_owned(), server: Some(server) }
+    }
+
+    /// The server has ended: whoever looks is told so at once.
+    pub fn end_server(&mut self) {
+        self.server = None;
     }
 }
 

@@ -90,6 +90,8 @@ pub struct Options {
     pub audit_interval: u64,
     /// `--capacity-interval` of the agents, in seconds; 0 is never.
     pub capacity_interval: u64,
+    /// `--health-interval` of the agents, in seconds; 0 is never.
+    pub health_interval: u64,
     /// `--inline-volumes` of the agents.
     pub inline_volumes: bool,
     /// How many volumes of the driver a node takes; 0 is no limit.
@@ -114,6 +116,8 @@ pub struct Options {
     pub snapshots: bool,
     /// All that the processes log, and their libraries, is written down.
     pub traces: bool,
+    /// The driver's Controller service says how volumes are.
+    pub conditions: bool,
 }
 
 impl Default for Options {
@@ -126,6 +130,7 @@ impl Default for Options {
             supervised: true,
             audit_interval: 0,
             capacity_interval: 0,
+            health_interval: 0,
             inline_volumes: false,
             max_volumes: 0,
             linger: 0,
@@ -138,6 +143,7 @@ impl Default for Options {
             clones: false,
             snapshots: false,
             traces: false,
+            conditions: false,
         }
     }
 }
@@ -154,6 +160,7 @@ pub struct Rig {
     termination_grace: u64,
     audit_interval: u64,
     capacity_interval: u64,
+    health_interval: u64,
     inline_volumes: bool,
     linger: u32,
     traces: bool,
@@ -183,6 +190,7 @@ impl Rig {
             termination_grace: options.termination_grace,
             audit_interval: options.audit_interval,
             capacity_interval: options.capacity_interval,
+            health_interval: options.health_interval,
             inline_volumes: options.inline_volumes,
             linger: options.linger,
             traces: options.traces,
@@ -268,6 +276,7 @@ impl Rig {
             &format!("--boot-id-file={}", self.boot_id_file(node).display()),
             &format!("--audit-interval={}", self.audit_interval),
             &format!("--capacity-interval={}", self.capacity_interval),
+            &format!("--health-interval={}", self.health_interval),
             &format!("--longest-call={}", self.longest_call),
             &format!("--termination-grace={}", self.termination_grace),
         ]

@@ -7,7 +7,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Error};
 use moor::api::conditions::IN_ORDER;
 use moor::api::names::{DriverOn, instance_name};
-use moor::api::{Plugin, PluginInstance, Volume, VolumeClaim};
+use moor::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use serde_json::{Value, json};
 
 use super::fake::DRIVER;
@@ -90,6 +90,18 @@ impl Rogue {
         let volumes: Api<Volume> = Api::namespaced(self.client.clone(), SPACE);
         let patch = Patch::Merge(json!({"status": status}));
         volumes.patch_status(name, &PatchParams::default(), &patch).await
+    }
+
+    /// Writes into the status of an Attachment.
+    pub async fn say_of_attachment(&self, name: &str, status: Value) -> Result<Attachment, Error> {
+        let patch = Patch::Merge(json!({"status": status}));
+        Api::all(self.client.clone()).patch_status(name, &PatchParams::default(), &patch).await
+    }
+
+    /// Writes into the status of a VolumeHandle.
+    pub async fn say_of_handle(&self, name: &str, status: Value) -> Result<VolumeHandle, Error> {
+        let patch = Patch::Merge(json!({"status": status}));
+        Api::all(self.client.clone()).patch_status(name, &PatchParams::default(), &patch).await
     }
 
     /// Makes PluginInstances of this driver under one name until the UID of one comes first among all.

@@ -57,6 +57,7 @@ mod stubborn;
 mod targets;
 mod visibility;
 mod volume_calls;
+mod volume_health;
 mod workloads;
 mod wrong_answers;
 
@@ -112,6 +113,7 @@ fn main() -> ExitCode {
         targets::CASES,
         visibility::CASES,
         volume_calls::CASES,
+        volume_health::CASES,
         workloads::CASES,
         wrong_answers::CASES,
         // Last: what follows the objects here does not know that they went back.

@@ -127,7 +127,7 @@ async fn own_handles(agent: &Agent, driver: &str) -> Result<HashMap<String, Own>
 }
 
 /// Whether the calls of a VolumeHandle are made by its driver's instance on this node.
-fn is_own(agent: &Agent, handle: &VolumeHandle) -> bool {
+pub(crate) fn is_own(agent: &Agent, handle: &VolumeHandle) -> bool {
     let instance = instance_name(DriverOn { driver: &handle.spec.driver_name, node: &agent.node_name });
     handle.metadata.deletion_timestamp.is_none()
         && handle.spec.controller.as_ref().is_some_and(|c| c.instance == instance)

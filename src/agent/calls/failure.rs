@@ -285,6 +285,7 @@ fn reason(rpc: Rpc) -> Reason {
         | Rpc::Probe
         | Rpc::ControllerGetCapabilities
         | Rpc::ListVolumes
+        | Rpc::ControllerGetVolume
         | Rpc::GetCapacity
         | Rpc::NodeGetCapabilities
         | Rpc::NodeGetInfo

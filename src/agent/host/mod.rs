@@ -2,6 +2,7 @@
 //! Nothing here knows a driver or the API server.
 
 mod bounded;
+pub(super) mod condition;
 pub(super) mod directories;
 pub(super) mod error;
 pub(super) mod imprint;

@@ -222,7 +222,7 @@ fn look_in_table(path: &Path) -> Result<Option<Device>, HostError> {
 }
 
 /// The table of mounts, to find `path` in it.
-fn read_table(path: &Path) -> Result<Table, HostError> {
+pub(super) fn read_table(path: &Path) -> Result<Table, HostError> {
     let table = fs::read(TABLE).map_err(failed_at(path, HostError::Look))?;
     // Somebody else's path may be anything.
     Ok(Table::read(&String::from_utf8_lossy(&table)))

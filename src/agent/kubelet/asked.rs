@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, OwnedMutexGuard, RwLock, RwLockReadGuard};
+use tokio::sync::{Notify, OwnedMutexGuard, RwLock, RwLockReadGuard, watch};
 
 use super::super::host::paths::HostPath;
 use crate::api::ClaimUid;
@@ -32,15 +32,72 @@ pub(crate) struct Asked {
 
 /// One at a time, by name.
 #[derive(Debug, Default)]
-struct Turns(Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>);
+struct Turns(Mutex<HashMap<String, Turn>>);
+
+/// Turns of one name.
+#[derive(Clone, Debug, Default)]
+struct Turn {
+    mutex: Arc<tokio::sync::Mutex<()>>,
+    /// How many wait for it.
+    waiting: Arc<watch::Sender<usize>>,
+}
 
 impl Turns {
     async fn of(&self, name: &str) -> OwnedMutexGuard<()> {
-        let turn = self.0.lock().entry(name.to_owned()).or_default().clone();
-        let guard = turn.lock_owned().await;
-        // Who waits, or has one, has a share in it too.
-        self.0.lock().retain(|other, turn| other == name || Arc::strong_count(turn) > 1);
+        let Turn { mutex, waiting } = self.0.lock().entry(name.to_owned()).or_default().clone();
+        // Counted before it waits, so that whoever has a spare turn knows of it.
+        let _waits = Waits::begin(waiting);
+        let guard = mutex.lock_owned().await;
+        self.tidy(name);
         guard
+    }
+
+    /// The turn, if nobody has it or waits for it.
+    fn spare(&self, name: &str) -> Option<Spare> {
+        let Turn { mutex, waiting } = self.0.lock().entry(name.to_owned()).or_default().clone();
+        let wanted = waiting.subscribe();
+        let turn = mutex.try_lock_owned().ok()?;
+        self.tidy(name);
+        Some(Spare { _turn: turn, wanted })
+    }
+
+    /// Forgets the other turns of which nobody has a share: who waits for one, or has it, has one.
+    fn tidy(&self, name: &str) {
+        self.0.lock().retain(|other, turn| other == name || Arc::strong_count(&turn.mutex) > 1);
+    }
+}
+
+/// Somebody who waits for a turn, for as long as it does.
+struct Waits(Arc<watch::Sender<usize>>);
+
+impl Waits {
+    fn begin(waiting: Arc<watch::Sender<usize>>) -> Self {
+        waiting.send_modify(|count| *count += 1);
+        Self(waiting)
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count = count.saturating_sub(1));
+    }
+}
+
+/// A turn that was spare, and that is to be given back as soon as somebody else wants it.
+#[derive(Debug)]
+pub(crate) struct Spare {
+    _turn: OwnedMutexGuard<()>,
+    wanted: watch::Receiver<usize>,
+}
+
+impl Spare {
+    /// Ends when somebody waits for the turn.
+    pub async fn wanted(&self) {
+        let mut wanted = self.wanted.clone();
+        if wanted.wait_for(|count| *count > 0).await.is_err() {
+            // Nobody can want it any more.
+            std::future::pending::<()>().await;
+        }
     }
 }
 
@@ -110,6 +167,12 @@ impl Asked {
     /// The right to call the driver for a volume: of its worker, for a pass, or of one who undoes what no record speaks of.
     pub async fn lane(&self, handle: &str) -> OwnedMutexGuard<()> {
         self.lanes.of(handle).await
+    }
+
+    /// The right to call the driver for a volume, if nobody has it or waits for it: for a question that is given up as soon as
+    /// somebody does.
+    pub fn spare_lane(&self, handle: &str) -> Option<Spare> {
+        self.lanes.spare(handle)
     }
 
     /// Held for as long as a call to the driver may run that no worker makes.
@@ -197,5 +260,41 @@ impl Place {
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.asked.calls.lock().remove(&self.claim);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_spare_lane_is_given_back_when_somebody_wants_it() {
+        let asked = Asked::default();
+        let spare = asked.spare_lane("h").unwrap();
+        assert!(asked.spare_lane("h").is_none() && asked.spare_lane("other").is_some());
+        assert!(spare.wanted().now_or_never().is_none());
+        let mut waits = Box::pin(asked.lane("h"));
+        assert!((&mut waits).now_or_never().is_none());
+        spare.wanted().now_or_never().unwrap();
+        drop(spare);
+        let lane = waits.await;
+        assert!(asked.spare_lane("h").is_none());
+        drop(lane);
+        let spare = asked.spare_lane("h").unwrap();
+        assert!(spare.wanted().now_or_never().is_none(), "nobody waits any more");
+    }
+
+    #[tokio::test]
+    async fn who_waits_already_is_before_a_spare_lane() {
+        let asked = Asked::default();
+        let lane = asked.lane("h").await;
+        let mut waits = Box::pin(asked.lane("h"));
+        assert!((&mut waits).now_or_never().is_none());
+        drop(lane);
+        assert!(asked.spare_lane("h").is_none());
+        drop(waits);
+        assert!(asked.spare_lane("h").is_some());
     }
 }

@@ -5,6 +5,7 @@ use tonic::{Code, Status};
 
 use super::driver::Driver;
 use super::mounted::volume_path;
+use crate::agent::caches::BY_HANDLE;
 use crate::agent::host::error::HostError;
 use crate::agent::host::mounts::{self, Device};
 use crate::agent::host::paths::HostPath;
@@ -12,7 +13,7 @@ use crate::agent::host::usage::{self, Amount};
 use crate::csi::capability::NodeCapability;
 use crate::csi::proto::csi::v1 as wire;
 use crate::csi::proto::csi::v1::volume_usage::Unit;
-use crate::csi::{Rpc, Service, sizes};
+use crate::csi::{FollowUp, Rpc, Service, sizes};
 
 impl Driver {
     /// Says how full a volume is that is mounted on this node.
@@ -54,7 +55,9 @@ impl Driver {
         self.mounted_at(&request.volume_id, path).await?;
         let serving = self.agent.process_of(&self.name, Service::Node);
         let serving = serving.ok_or_else(|| Status::unavailable("the driver does not answer"))?;
-        let call = serving.plugin.node_get_volume_stats(request);
+        let attachments = self.agent.caches.attachments.by_index(BY_HANDLE, &handle);
+        let flags = attachments.iter().flat_map(|a| a.spec.fixed.mount_options.mount_flags.clone());
+        let call = serving.plugin.node_get_volume_stats(FollowUp { request, earlier_flags: flags.collect() });
         let answer = self.agent.call(&self.name, Rpc::NodeGetVolumeStats, call).await;
         answer.map_err(|error| Status::new(error.code, error.message))
     }

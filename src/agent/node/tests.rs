@@ -22,6 +22,7 @@ use crate::agent::calls::running::Running;
 use crate::agent::calls::tenures::Tenures;
 use crate::agent::calls::unended::Unended;
 use crate::agent::capacity::said::Said;
+use crate::agent::condition::known::Known;
 use crate::agent::context::Agent;
 use crate::agent::drivers::registry::Registry;
 use crate::agent::events::Events;
@@ -101,6 +102,8 @@ async fn pass(directory: &Path, client: Client, renewal: Renewal) -> Pass {
         audits: Audits::new(Duration::ZERO),
         capacities: Said::default(),
         capacity_interval: Duration::ZERO,
+        volumes_known: Known::default(),
+        health_interval: Duration::ZERO,
         inline_volumes: false,
         stopping: AtomicBool::new(false),
         registered_anew: Notify::new(),

@@ -119,6 +119,12 @@ impl Records {
         self.known.lock().values().filter(|stored| stored.record.driver_name == driver).for_each(look);
     }
 
+    /// Names of the drivers that have a record.
+    #[must_use]
+    pub fn drivers(&self) -> BTreeSet<String> {
+        self.known.lock().values().map(|stored| stored.record.driver_name.clone()).collect()
+    }
+
     /// The records of what is, or may be, mounted.
     #[must_use]
     pub fn with_traces(&self) -> Vec<Stored> {

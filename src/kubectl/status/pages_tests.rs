@@ -45,6 +45,18 @@ Conditions
 }
 
 #[test]
+fn what_is_wrong_with_a_volume_is_shown() {
+    let mut scene = scene();
+    let status = scene.volumes[0].status.get_or_insert_default();
+    let finding = json!({ "nodeName": "node-1", "kind": "Stale", "message": "not connected",
+        "since": "2026-01-01T00:04:00Z" });
+    status.health = vec![serde_json::from_value(finding).unwrap()];
+    let text = shown(&scene, StatusOf::Volume, "data");
+    let wanted = "  Health        Stale on node node-1 (not connected) for 6m (since 2026-01-01T00:04:00Z)\n";
+    assert!(text.contains(wanted), "{text}");
+}
+
+#[test]
 fn what_a_volumes_driver_last_said_is_shown() {
     let mut scene = scene();
     scene.claims.clear();

@@ -7,6 +7,7 @@ use super::origin::{may_be_made_of, may_be_of};
 use super::rows::{attachments, caller, claims, conditions_of, leaving};
 use crate::api::volume::{Modification, VolumeAssignment};
 use crate::api::{Snapshot, Volume, VolumeStatus};
+use crate::volume::health;
 
 /// Adds the page.
 pub(super) fn add(page: &mut Page, scene: &Scene, volume: &Volume) {
@@ -30,6 +31,10 @@ pub(super) fn add(page: &mut Page, scene: &Scene, volume: &Volume) {
         page.fact("Own calls", &own_calls(scene, assignment));
     }
     held(page, scene, &status);
+    for finding in &status.health {
+        let lasted = since(now, finding.finding.since.0);
+        page.fact("Health", &format!("{} {lasted}", health::words(finding)));
+    }
     page.fact_if(
         "Last said",
         last_said(now, status.last_error.as_ref(), status.attempts, status.next_retry.as_ref()),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 
+use moor::csi::proto::csi::v1 as wire;
 use rustix::mount::{UnmountFlags, unmount};
 use tonic::Status;
 
@@ -57,6 +58,11 @@ pub struct Answers {
     pub capacity_bytes: Option<i64>,
     /// In its volume context beside what is there as usual.
     pub volume_context: BTreeMap<String, String>,
+    /// What is said to be wrong with it where it is published, and by the Controller service.
+    pub ill: Option<String>,
+    pub ill_at_storage: Option<String>,
+    /// How many bytes there are, are used and available, instead of the usual numbers.
+    pub usage: Option<[i64; 3]>,
     /// In its publish context beside what is there as usual.
     pub publish_context: BTreeMap<String, String>,
 }
@@ -90,6 +96,8 @@ pub struct Backend {
     /// What it can do on nodes beside staging.
     pub(super) can: Vec<Can>,
     pub(super) expand: Expand,
+    /// Its Controller service says how volumes are.
+    pub(super) conditions: bool,
     /// It copies volumes.
     pub(super) clones: bool,
     /// The largest size in bytes to which a volume grows.
@@ -128,6 +136,12 @@ pub struct Backend {
     pub media: BTreeMap<String, Medium>,
 }
 
+/// How a volume is of which this is said to be wrong.
+pub(super) fn condition(ill: Option<String>) -> wire::VolumeCondition {
+    let abnormal = ill.is_some();
+    wire::VolumeCondition { abnormal, message: ill.unwrap_or_else(|| "it is well".to_owned()) }
+}
+
 /// A driver of this kind has one parameter that may be changed.
 pub(super) fn check(parameters: &BTreeMap<String, String>) -> Result<(), Status> {
     match parameters.keys().find(|key| *key != "tier") {
@@ -150,6 +164,7 @@ impl Backend {
             room: BTreeMap::new(),
             can: options.can.clone(),
             expand: options.expand,
+            conditions: options.conditions,
             clones: options.clones,
             most: i64::MAX,
             modify: options.modify,
@@ -187,6 +202,12 @@ impl Backend {
             id.push_str(&"x".repeat(bytes - id.len()));
         }
         id
+    }
+
+    /// How the Controller service says that a volume is.
+    pub(super) fn condition(&self, key: &str) -> Option<wire::VolumeCondition> {
+        let ill = self.answers.get(key).and_then(|answers| answers.ill_at_storage.clone());
+        self.conditions.then(|| condition(ill))
     }
 
     /// Where a volume's content is.

@@ -217,11 +217,29 @@ impl Controller for Place {
                 volume: Some(wire::Volume { volume_id: backend.id(key), ..Default::default() }),
                 status: Some(VolumeStatus {
                     published_node_ids: stored.attached.keys().cloned().collect(),
-                    ..Default::default()
+                    volume_condition: backend.condition(key),
                 }),
             };
             let entries = backend.volumes.iter().map(entry).collect();
             Ok(wire::ListVolumesResponse { entries, ..Default::default() })
+        })
+        .await
+    }
+
+    async fn controller_get_volume(
+        &self,
+        request: Request<wire::ControllerGetVolumeRequest>,
+    ) -> Answer<wire::ControllerGetVolumeResponse> {
+        use wire::controller_get_volume_response::VolumeStatus;
+        let request = request.into_inner();
+        let key = key_of(&request.volume_id);
+        let arguments = request.encode_to_vec();
+        let about = About { rpc: Rpc::ControllerGetVolume, key: key.clone(), arguments };
+        self.answer(about, |backend, _, _| {
+            let published_node_ids = backend.known(&key)?.attached.keys().cloned().collect();
+            let status = VolumeStatus { published_node_ids, volume_condition: backend.condition(&key) };
+            let volume = wire::Volume { volume_id: request.volume_id, ..Default::default() };
+            Ok(wire::ControllerGetVolumeResponse { volume: Some(volume), status: Some(status) })
         })
         .await
     }

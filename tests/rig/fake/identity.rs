@@ -61,6 +61,9 @@ pub(super) fn controller_capabilities(
     if backend.keeps {
         offered.extend([rpc::Type::CreateDeleteSnapshot, rpc::Type::ListSnapshots]);
     }
+    if backend.conditions {
+        offered.extend([rpc::Type::VolumeCondition, rpc::Type::GetVolume]);
+    }
     if backend.clones {
         offered.push(rpc::Type::CloneVolume);
     }

@@ -18,6 +18,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use moor::csi::Rpc;
 use moor::csi::proto::csi::v1::controller_server::ControllerServer;
@@ -46,6 +47,10 @@ pub const ZONE: &str = "topology.fake.moor.dev/zone";
 pub fn room(zone: &str) -> String {
     format!("room in {zone}")
 }
+
+/// For how long the driver may not know yet that its caller has given a question up.
+const MOMENT: Duration = Duration::from_millis(10);
+const MOMENTS: u32 = 50;
 
 /// How a call goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -267,6 +272,7 @@ impl Place {
         let stop = shared.gate.arrive(&self.node, rpc.name());
         let call = Call { rpc, node: self.node.clone(), key: key.clone(), arguments: arguments.clone() };
         let open = shared.journal.begin(&self.node, Event::Call(call));
+        self.after_a_question(rpc, &key).await;
         let _flight = Flight::begin(&self.fake, &key, self.lane(rpc, &key), rpc);
         let words = if shared.parrots.lock().unwrap().contains(&key) {
             format!("{WORDS}: {}", String::from_utf8_lossy(&arguments))
@@ -298,6 +304,18 @@ impl Place {
         open.end(Outcome::Code(result.as_ref().err().map_or(Code::Ok, Status::code)));
         shared.gate.pass(stop, Side::After).await;
         result.map(Response::new)
+    }
+
+    /// Of a question that its caller has given up the news may come a moment after the next call.
+    async fn after_a_question(&self, rpc: Rpc, key: &str) {
+        let lane = self.lane(rpc, key);
+        let is_asked = || self.fake.0.flights.lock().unwrap().get(&lane) == Some(&Rpc::NodeGetVolumeStats);
+        for _ in 0..MOMENTS {
+            if !is_asked() {
+                return;
+            }
+            tokio::time::sleep(MOMENT).await;
+        }
     }
 
     /// Where no second call may run (CSI: one in flight per volume; the node's calls are apart from the controller's).

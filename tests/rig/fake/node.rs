@@ -8,7 +8,8 @@ use moor::csi::proto::csi::v1::node_server::Node;
 use prost::Message as _;
 use tonic::{Request, Response, Status};
 
-use super::backend::Backend;
+use super::super::Can;
+use super::backend::{Backend, condition};
 use super::identity::node_capabilities;
 use super::{About, Place, ZONE, key_of};
 
@@ -129,8 +130,12 @@ impl Node for Place {
                 return Err(Status::not_found(format!("{} is not published there", request.volume_id)));
             }
             let unit = wire::volume_usage::Unit::Bytes.into();
-            let usage = vec![wire::VolumeUsage { total: 8, used: 3, available: 5, unit }];
-            Ok(wire::NodeGetVolumeStatsResponse { usage, volume_condition: None })
+            let answers = backend.answers.get(&key).cloned().unwrap_or_default();
+            let [total, used, available] = answers.usage.unwrap_or([8, 3, 5]);
+            let usage = vec![wire::VolumeUsage { total, used, available, unit }];
+            let says = backend.can.contains(&Can::VolumeCondition);
+            let volume_condition = says.then(|| condition(answers.ill));
+            Ok(wire::NodeGetVolumeStatsResponse { usage, volume_condition })
         })
         .await
     }
