@@ -28,6 +28,9 @@ const IMPORTED: &str = "pv-";
 /// What the names of CSIStorageCapacity objects begin with, as those of external-provisioner do.
 const CAPACITIES: &str = "csisc-";
 
+/// What the names of Snapshots begin with that are made for VolumeSnapshotContents.
+const OF_CONTENT: &str = "content-";
+
 /// What the names of PersistentVolumes begin with by which Volumes are exported.
 const EXPORTED: &str = "moor-";
 
@@ -90,6 +93,12 @@ pub fn handle_of_import(volume: &str) -> Option<&str> {
 #[must_use]
 pub fn export(volume_uid: &str) -> String {
     format!("{EXPORTED}{volume_uid}")
+}
+
+/// Name of the Snapshot that is made for the VolumeSnapshotContent with this UID.
+#[must_use]
+pub fn snapshot_of_content(content_uid: &str) -> String {
+    format!("{OF_CONTENT}{content_uid}")
 }
 
 /// UID of the Volume that a PersistentVolume of such a name would be the export of; None of any other name.

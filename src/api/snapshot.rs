@@ -46,7 +46,8 @@ use super::volume::{DeletionPolicy, Segments};
     validation = Rule::new("has(self.spec.pluginName) == has(oldSelf.spec.pluginName) && (!has(self.spec.pluginName) || self.spec.pluginName == oldSelf.spec.pluginName)").message("spec.pluginName is immutable: create another Snapshot").field_path(".spec.pluginName"),
     validation = Rule::new("has(self.spec.parameters) == has(oldSelf.spec.parameters) && (!has(self.spec.parameters) || self.spec.parameters == oldSelf.spec.parameters)").message("spec.parameters is immutable: CreateSnapshot is repeated with identical arguments").field_path(".spec.parameters"),
     validation = Rule::new("has(self.spec.createName) == has(oldSelf.spec.createName) && (!has(self.spec.createName) || self.spec.createName == oldSelf.spec.createName)").message("spec.createName is immutable: CreateSnapshot is repeated with identical arguments").field_path(".spec.createName"),
-    validation = Rule::new("!has(oldSelf.spec.assignment) || !has(self.spec.secretName) || has(oldSelf.spec.secretName)").message("spec.secretName cannot be added to a Snapshot that has been taken up without: create another Snapshot with it").field_path(".spec.secretName"),
+    validation = Rule::new("has(self.spec.volumeSnapshotContent) == has(oldSelf.spec.volumeSnapshotContent) && (!has(self.spec.volumeSnapshotContent) || self.spec.volumeSnapshotContent == oldSelf.spec.volumeSnapshotContent)").message("spec.volumeSnapshotContent is immutable: it says what was asked for").field_path(".spec.volumeSnapshotContent"),
+    validation = Rule::new("!has(oldSelf.spec.assignment) || !has(self.spec.secretName) || has(oldSelf.spec.secretName) || has(self.spec.volumeSnapshotContent)").message("spec.secretName cannot be added to a Snapshot that has been taken up without: create another Snapshot with it").field_path(".spec.secretName"),
     validation = Rule::new("oldSelf.hasValue() || !has(self.spec.assignment)").optional_old_self(true).message("spec.assignment is written by the moor controller: remove it").field_path(".spec.assignment"),
     validation = Rule::new("!has(oldSelf.spec.assignment) || has(self.spec.assignment)").message("spec.assignment is the controller's and cannot be taken away: keep it when replacing the object, or use kubectl apply").field_path(".spec.assignment")
 )]
@@ -79,6 +80,10 @@ pub struct SnapshotSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::schema::secret_name")]
     pub secret_name: Option<String>,
+    /// The VolumeSnapshotContent for which this Snapshot was made. It counts in moor's own namespace. Written by the moor
+    /// controller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_snapshot_content: Option<SnapshotOf>,
     /// What happens to what the driver keeps when this object is deleted.
     /// Unset: Delete for a snapshot that was taken, Retain for a registered one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,6 +91,22 @@ pub struct SnapshotSpec {
     /// Written by the moor controller: who makes this snapshot's calls, and what of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assignment: Option<SnapshotAssignment>,
+}
+
+/// The VolumeSnapshotContent that a Snapshot was made for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SnapshotOf {
+    /// Its name.
+    #[schemars(length(max = 253))]
+    pub name: String,
+    /// Its UID.
+    #[schemars(length(max = 63))]
+    pub uid: String,
+    /// Secret for ListSnapshots, as namespace/name, which its VolumeSnapshotClass names apart from that of other calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 317))]
+    pub list_secret: Option<String>,
 }
 
 /// Who makes a Snapshot's calls, and what it is of. All but who and what never changes.

@@ -39,6 +39,8 @@ pub(crate) const BY_AGENT: Index = Index("agent");
 pub(crate) const BY_SOURCE: Index = Index("source");
 /// Snapshots that wait for somebody, under the index's own name.
 pub(crate) const UNSETTLED: Index = Index("unsettled");
+/// Snapshots of moor's own by the name of the VolumeSnapshotContent that they were made for.
+pub(crate) const BY_CONTENT: Index = Index("content");
 /// Leases of agents by the VolumeHandles of which they name mounts.
 pub(crate) const BY_FORGOTTEN: Index = Index("forgotten");
 
@@ -101,6 +103,9 @@ pub(crate) fn snapshot_cache() -> Cache<Snapshot> {
         })
         .with_index(BY_PLUGIN, |s: &Snapshot| s.plugin_name().map(str::to_owned).into_iter().collect())
         .with_index(BY_NAMESPACE, |s: &Snapshot| s.metadata.namespace.iter().cloned().collect())
+        .with_index(BY_CONTENT, |s: &Snapshot| {
+            s.spec.volume_snapshot_content.as_ref().map(|of| of.name.clone()).into_iter().collect()
+        })
         .with_index(UNSETTLED, |s: &Snapshot| {
             is_unsettled(s).then(|| UNSETTLED.0.to_owned()).into_iter().collect()
         })

@@ -10,8 +10,8 @@ use super::caches::{BY_AGENT, BY_NAMESPACE, BY_NODE, BY_PLUGIN, BY_VOLUME, BY_VO
 use super::key::{Key, VolumeKey};
 use super::known::Known;
 use super::{
-    capacities, concern, exports, forgotten, machines, plugins, provision_events as provision, schedulable,
-    snapshot_events, workloads,
+    capacities, concern, contents, exports, forgotten, machines, plugins, provision_events as provision,
+    schedulable, snapshot_events, workloads,
 };
 use crate::api::{Attachment, ClaimUid, Plugin, PluginInstance, Snapshot, Volume, VolumeClaim, VolumeHandle};
 use crate::claim::ClaimSeen;
@@ -21,7 +21,7 @@ use crate::k8s::cache::Cached;
 use crate::k8s::node::LeanNode;
 use crate::plugin::change::Change;
 use crate::plugin::csi_driver::{plugin_of, serves};
-use crate::provision::{WatchedClaim, WatchedPersistentVolume, capacity};
+use crate::provision::{VolumeSnapshotContent, WatchedClaim, WatchedPersistentVolume, capacity};
 use crate::volume::handle_of;
 
 /// An object before or after an event; None where it was not there.
@@ -43,6 +43,7 @@ pub(crate) fn connect(known: &Arc<Known>) {
     on(known, &known.pvcs, pvc_changed);
     on(known, &known.pvs, pv_changed);
     on(known, &known.classes, class_changed);
+    on(known, &known.contents, content_changed);
     on(known, &known.lease_cache, lease_changed);
     on(known, &known.workloads.deployments, workloads::changed);
     on(known, &known.workloads.daemon_sets, workloads::changed);
@@ -317,6 +318,14 @@ fn class_changed(known: &Known, before: State<'_, StorageClass>, after: State<'_
     if let Some(class) = after.or(before) {
         provision::class_changed(known, class);
     }
+}
+
+fn content_changed(
+    known: &Known,
+    before: State<'_, VolumeSnapshotContent>,
+    after: State<'_, VolumeSnapshotContent>,
+) {
+    contents::changed(known, before.map(Arc::as_ref), after.map(Arc::as_ref));
 }
 
 /// A claim asks for a pass over the Volume that it names, whether that exists or not.

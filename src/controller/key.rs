@@ -28,6 +28,8 @@ pub(crate) enum Key {
     Copied(ProvisionedFor),
     /// A PersistentVolume that ends; its name.
     PersistentVolume(String),
+    /// A VolumeSnapshotContent; its name. It may be gone.
+    Content(String),
     /// A Volume that was made of a PersistentVolume, which may be gone; its name.
     Import(String),
     /// A Volume that Pods use by a PersistentVolumeClaim, or are or were to.
@@ -53,6 +55,7 @@ impl Key {
             }
             Self::Capacities(_) => "CSIStorageCapacity",
             Self::PersistentVolume(_) => "PersistentVolume",
+            Self::Content(_) => "VolumeSnapshotContent",
             Self::Import(_) => "imported Volume",
             Self::Export(_) => "exported Volume",
         }

@@ -27,7 +27,7 @@ use crate::heartbeat::{AgentOnNode, LeaseObserver};
 use crate::k8s::node::LeanNode;
 use crate::k8s::{Cache, Queue};
 use crate::plugin::workload::Site;
-use crate::provision::{WatchedClaim, WatchedPersistentVolume};
+use crate::provision::{VolumeSnapshotContent, WatchedClaim, WatchedPersistentVolume};
 
 /// Caches, queue and observers.
 pub(crate) struct Known {
@@ -52,6 +52,8 @@ pub(crate) struct Known {
     /// be kept then though their storage is to go. No others.
     pub(crate) pvs: Arc<Cache<WatchedPersistentVolume>>,
     pub(crate) classes: Arc<Cache<StorageClass>>,
+    /// None where the cluster has no such kind.
+    pub(crate) contents: Arc<Cache<VolumeSnapshotContent>>,
     pub(crate) lease_cache: Arc<Cache<Lease>>,
     /// Of Plugins that declare Pods of their drivers, and no others.
     pub(crate) workloads: WorkloadCaches,
@@ -101,6 +103,7 @@ impl Known {
             })),
             pvs: Arc::new(Cache::new(&["persistentvolumes"]).that_keeps(WatchedPersistentVolume::concerns)),
             classes: Arc::new(Cache::new(&["storageclasses"]).without_annotations()),
+            contents: Arc::new(Cache::new(&["volumesnapshotcontents"])),
             lease_cache: Arc::new(caches::lease_cache()),
             workloads: WorkloadCaches::new(site),
             leases: LeaseObserver::default(),
@@ -137,6 +140,7 @@ impl Known {
         self.pvcs.synced().await;
         self.pvs.synced().await;
         self.classes.synced().await;
+        self.contents.synced().await;
         // What has not been listed would look like an agent that has no Lease.
         self.lease_cache.synced().await;
         self.workloads.synced().await;

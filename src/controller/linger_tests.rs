@@ -19,6 +19,7 @@ fn volume(name: &str) -> VolumeKey {
         | Key::Modify(_)
         | Key::Copied(_)
         | Key::PersistentVolume(_)
+        | Key::Content(_)
         | Key::Export(_)
         | Key::Import(_) => {
             unreachable!("it is the key of a Volume")

@@ -12,6 +12,7 @@ use kube::api::Preconditions;
 use super::allow::namespace_seen;
 use super::context::Context;
 use super::key::Key;
+use super::restores::Restore;
 use super::served::{self, Driver};
 use super::steps;
 use crate::api::conditions::{self, Desired, Reason};
@@ -25,11 +26,14 @@ use crate::k8s::{ApiError, Created, Named, Next};
 use crate::plugin::allow;
 use crate::provision::{
     Asked, CLONING_PROTECTION, ClaimNow, PersistentVolumeNow, Request, SELECTED_NODE, Source, SourceNow,
-    Step, WatchedClaim, plan, provisioner, request, selected_node, source,
+    Step, Waiting, WatchedClaim, plan, provisioner, request, selected_node, source,
 };
 
 /// Time between looks at a claim that waits for what no watch tells, or whose words somebody has to change.
 const RECHECK: Duration = Duration::from_secs(30);
+
+/// The same for a claim whose volume is to be made of a VolumeSnapshot: those are not watched.
+const RECHECK_SNAPSHOT: Duration = Duration::from_secs(5);
 
 /// Settles one claim.
 pub(crate) async fn run(ctx: &Context, claim: &ProvisionedFor) -> Next {
@@ -100,7 +104,11 @@ async fn begin(ctx: &Context, claim: &ProvisionedFor) -> Result<Option<Next>, Ap
             }
             Ok(None)
         }
-        Request::Wait(waiting) => Ok(Some(said(ctx, claim, &live, &waiting.to_string()).await)),
+        Request::Wait(waiting) => {
+            let next = said(ctx, claim, &live, &waiting.to_string()).await;
+            let of_snapshot = matches!(waiting, Waiting::Restore(_));
+            Ok(Some(if of_snapshot { Next::After(RECHECK_SNAPSHOT) } else { next }))
+        }
         Request::Refuse(refusal) => Ok(Some(said(ctx, claim, &live, &refusal.to_string()).await)),
         Request::Make(volume) => {
             let namespace = namespace_seen(ctx, &claim.namespace);
@@ -124,22 +132,33 @@ async fn begin(ctx: &Context, claim: &ProvisionedFor) -> Result<Option<Next>, Ap
     }
 }
 
-/// The claim of which a volume is to be a copy, as it is now.
+/// What a volume is to be made of, as it is now.
 #[derive(Default)]
 struct CopySource {
     claim: Option<PersistentVolumeClaim>,
     volume: Option<PersistentVolume>,
+    restore: Restore,
 }
 
 impl CopySource {
     fn seen(&self) -> SourceNow<'_> {
-        SourceNow { claim: self.claim.as_ref(), volume: self.volume.as_ref() }
+        let restore = self.restore.seen();
+        SourceNow { claim: self.claim.as_ref(), volume: self.volume.as_ref(), restore }
     }
 }
 
 async fn source_now(ctx: &Context, wanted: &PersistentVolumeClaim) -> Result<CopySource, ApiError> {
-    let Source::Claim(name) = source(wanted) else { return Ok(CopySource::default()) };
     let namespace = wanted.metadata.namespace.as_deref().unwrap_or_default();
+    let name = match source(wanted) {
+        Source::Claim(name) => name,
+        Source::Snapshot(name) => {
+            let restore = Restore::read(ctx, namespace, name).await?;
+            return Ok(CopySource { restore, ..CopySource::default() });
+        }
+        Source::None | Source::Elsewhere(_) | Source::SnapshotElsewhere(_) | Source::Others => {
+            return Ok(CopySource::default());
+        }
+    };
     let api: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), namespace);
     let claim = get_live(&api, name).await?;
     let bound = claim.as_ref().and_then(|claim| claim.spec.as_ref()?.volume_name.clone());
@@ -147,7 +166,7 @@ async fn source_now(ctx: &Context, wanted: &PersistentVolumeClaim) -> Result<Cop
         Some(name) => get_live(&Api::all(ctx.client.clone()), &name).await?,
         None => None,
     };
-    Ok(CopySource { claim, volume })
+    Ok(CopySource { claim, volume, ..CopySource::default() })
 }
 
 /// Keeps a claim from going while its volume is copied.

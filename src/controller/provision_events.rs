@@ -6,7 +6,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 
 use super::key::Key;
 use super::known::Known;
-use super::{capacities, exports, imports};
+use super::{capacities, contents, exports, imports};
 use crate::api::instance::Service;
 use crate::api::{Plugin, PluginInstance, Volume};
 use crate::k8s::Named;
@@ -88,6 +88,7 @@ pub(crate) fn plugin_changed(known: &Known, plugin: &Plugin) {
 /// A name begins to be served, or ends, or is served otherwise.
 pub(crate) fn name_changed(known: &Known, name: &str) {
     exports::name_changed(known, name);
+    contents::name_changed(known, name);
     add_claims(known, |claim| claim.provisioner() == Some(name) || claim.grows() || claim.modifies());
     for volume in known.pvs.all().iter().filter(|volume| volume.driver() == name) {
         persistent_volume_changed(known, volume);

@@ -22,8 +22,8 @@ pub(crate) struct Provisioning {
     told: Mutex<HashMap<Key, (String, Instant)>>,
     /// Passes by the UID of the Volume that they wait for.
     waiting: Mutex<HashMap<String, HashSet<Key>>>,
-    /// UIDs of PersistentVolumes whose storage this leader has ordered to be deleted, by name.
-    ordered: Mutex<HashMap<String, String>>,
+    /// UIDs of PersistentVolumes and VolumeSnapshotContents whose storage this leader has ordered to be deleted.
+    ordered: Mutex<HashMap<Key, String>>,
     /// PersistentVolumes that another provisioner has made in moor's place, the last one of each Plugin.
     by_others: Mutex<HashMap<String, (String, Instant)>>,
     /// Why the scheduler does not go by the room of a Plugin's driver, where that has some to tell of.
@@ -48,20 +48,20 @@ impl Provisioning {
         self.told.lock().remove(key);
     }
 
-    /// The storage of this PersistentVolume is being deleted. Another leader orders it again, which a driver answers with OK.
-    pub(crate) fn ordered(&self, persistent_volume: &str, uid: &str) {
-        self.ordered.lock().insert(persistent_volume.to_owned(), uid.to_owned());
+    /// The storage of this object is being deleted. Another leader orders it again, which a driver answers with OK.
+    pub(crate) fn ordered(&self, of: &Key, uid: &str) {
+        self.ordered.lock().insert(of.clone(), uid.to_owned());
     }
 
-    /// Whether this leader has ordered that the storage of this PersistentVolume be deleted.
-    pub(crate) fn has_ordered(&self, persistent_volume: &str, uid: &str) -> bool {
-        self.ordered.lock().get(persistent_volume).is_some_and(|ordered| ordered == uid)
+    /// Whether this leader has ordered that the storage of this object be deleted.
+    pub(crate) fn has_ordered(&self, of: &Key, uid: &str) -> bool {
+        self.ordered.lock().get(of).is_some_and(|ordered| ordered == uid)
     }
 
-    /// The PersistentVolume of this name is gone, or in use again.
-    pub(crate) fn left(&self, persistent_volume: &str) {
-        self.ordered.lock().remove(persistent_volume);
-        self.forget(&Key::PersistentVolume(persistent_volume.to_owned()));
+    /// The object of this name is gone, or in use again.
+    pub(crate) fn left(&self, of: &Key) {
+        self.ordered.lock().remove(of);
+        self.forget(of);
     }
 
     /// Another provisioner of this Plugin's driver has made a PersistentVolume that moor was to make.

@@ -41,21 +41,22 @@ where
 }
 
 async fn step(ctx: &Context, name: &str) -> Result<Option<Next>, ApiError> {
+    let key = Key::PersistentVolume(name.to_owned());
     // One that is nothing to moor costs no request.
     let known = ctx.pvs.get(name);
     let concerns = known.is_some_and(|known| served::plugin_of(ctx, known.driver()).is_some());
     if !concerns && made_into(ctx, name).is_none() {
-        ctx.provisioning.left(name);
+        ctx.provisioning.left(&key);
         return Ok(Some(Next::Done));
     }
     let Some(live) = get_live(&api::<PersistentVolume>(ctx), name).await? else {
-        ctx.provisioning.left(name);
+        ctx.provisioning.left(&key);
         return missing(ctx, name).await;
     };
     let served = |driver: &str| served::plugin_of(ctx, driver).is_some();
     let Some(ends) = Ends::of(&live, served) else {
         // It may end otherwise the next time.
-        ctx.provisioning.left(name);
+        ctx.provisioning.left(&key);
         if is_to_be_held(&live, served) {
             return hold(ctx, &live).await;
         }
@@ -65,7 +66,7 @@ async fn step(ctx: &Context, name: &str) -> Result<Option<Next>, ApiError> {
         return Ok(Some(Next::Done));
     };
     let found = found(ctx, name, &source).await?;
-    let now = found.seen(ctx.provisioning.has_ordered(name, uid));
+    let now = found.seen(ctx.provisioning.has_ordered(&key, uid));
     let step = reclaim(name, ends, now, false);
     let ending = Ending { live: &live, uid, found: &found };
     if !matches!(step, Reclaim::DeleteVolume(_)) {
@@ -111,7 +112,7 @@ async fn act(ctx: &Context, ending: Ending<'_>, step: Reclaim) -> Result<Option<
                 let is_for = Some(name).filter(|_| policy == DeletionPolicy::Delete);
                 provision::delete(ctx, volume, policy, is_for).await?;
                 if is_for.is_some() {
-                    ctx.provisioning.ordered(name, uid);
+                    ctx.provisioning.ordered(&Key::PersistentVolume(name.to_owned()), uid);
                 }
             }
             Ok(None)
@@ -130,7 +131,7 @@ async fn act(ctx: &Context, ending: Ending<'_>, step: Reclaim) -> Result<Option<
             if let Found::There(volume, _) = found {
                 wait_for(ctx, volume, name);
                 if volume.spec.reclaimed_for.as_deref() == Some(name) {
-                    ctx.provisioning.ordered(name, uid);
+                    ctx.provisioning.ordered(&Key::PersistentVolume(name.to_owned()), uid);
                 }
                 if has_changed(ctx, volume) {
                     return Ok(None);

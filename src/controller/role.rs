@@ -19,8 +19,8 @@ use super::known::Known;
 use super::persistent_volumes::PersistentVolumes;
 use super::unreadable::{self, Told};
 use super::{
-    agent_leases, capacities, copies, events, exports, forgotten, imports, losses, missing, modify, nodes,
-    pass, plugins, provision, reclaim, relief, resize, restarts, snapshot_events, snapshots,
+    agent_leases, capacities, contents, copies, events, exports, forgotten, imports, losses, missing, modify,
+    nodes, pass, plugins, provision, reclaim, relief, resize, restarts, snapshot_events, snapshots,
 };
 use crate::admin::{self, Admin, AdminError};
 use crate::api::attachment::ControllerRef;
@@ -151,6 +151,7 @@ fn watches(ctx: &Context, namespace: &str) -> JoinSet<WentBack> {
     watches.all(&ctx.pvcs);
     watches.all(&ctx.pvs);
     watches.all(&ctx.classes);
+    watches.if_defined(&ctx.contents);
     watches.in_namespace(namespace, &ctx.lease_cache);
     watches.in_namespace(namespace, &ctx.workloads.deployments);
     watches.in_namespace(namespace, &ctx.workloads.daemon_sets);
@@ -204,6 +205,7 @@ async fn one(ctx: Arc<Context>, key: Key) -> Next {
         Key::Copied(claim) => copies::run(&ctx, claim).await,
         Key::Resize(claim) => resize::run(&ctx, claim).await,
         Key::Modify(claim) => modify::run(&ctx, claim).await,
+        Key::Content(name) => contents::run(&ctx, name).await,
         Key::PersistentVolume(name) => reclaim::run(&ctx, name).await,
         Key::Import(name) => imports::run(&ctx, name).await,
         Key::Export(volume) => exports::run(&ctx, volume).await,

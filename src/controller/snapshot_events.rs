@@ -28,6 +28,9 @@ pub(crate) fn wake_unsettled(known: &Known, plugin: &str) {
 pub(crate) fn snapshot_changed(known: &Known, before: Option<&Arc<Snapshot>>, after: Option<&Arc<Snapshot>>) {
     let Some(snapshot) = after.or(before) else { return };
     known.queue.add(Key::of_snapshot(snapshot));
+    if let Some(of) = &snapshot.spec.volume_snapshot_content {
+        known.queue.add(Key::Content(of.name.clone()));
+    }
     let (namespace, name) = (snapshot.metadata.namespace.clone(), snapshot.metadata.name.clone());
     let key = VolumeKey { namespace: namespace.unwrap_or_default(), name: name.unwrap_or_default() };
     wake_made_from(known, &from_snapshot(&key));

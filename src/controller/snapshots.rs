@@ -90,9 +90,12 @@ fn observe(known: &Known, key: &VolumeKey) -> Option<Observed> {
     let named: Vec<_> = snapshot.caller().into_iter().chain(of_lock).chain(of_volume).collect();
     let controllers = controllers(known, &instances, &controlling, &named, snapshot.caller().is_some());
     let namespace = namespace_seen(known, &key.namespace);
+    // One that moor has made was judged then, by the namespace of the VolumeSnapshot.
+    let is_made = key.namespace == known.namespace && snapshot.spec.volume_snapshot_content.is_some();
+    let not_allowed = allow::snapshot(plugin.as_deref(), &plugin_name, &namespace, &snapshot);
     Some(Observed {
         made_from: restored_by(known, key, &snapshot),
-        not_allowed: allow::snapshot(plugin.as_deref(), &plugin_name, &namespace, &snapshot),
+        not_allowed: not_allowed.filter(|_| !is_made),
         older: plugin.as_ref().and_then(|plugin| older(plugin, &known.plugins.all())),
         snapshot,
         volume,

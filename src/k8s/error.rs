@@ -113,6 +113,12 @@ impl ApiError {
         is_refused.then(|| self.to_string())
     }
 
+    /// Whether the API server knows no such kind: its definition is not installed.
+    #[must_use]
+    pub fn is_undefined(&self) -> bool {
+        self.status().is_some_and(|status| status.code == 404)
+    }
+
     /// The API server's answer, where it gave one that is not sorted further.
     pub(super) fn status(&self) -> Option<&Status> {
         match self.own() {

@@ -73,6 +73,14 @@ words! {
             /// The storage of a PersistentVolume that nobody claims any more cannot be deleted now. The note says why. It is
             /// tried again.
             VolumeFailedDelete,
+            /// The snapshot of a VolumeSnapshotContent cannot be taken now. The note says why, in the driver's words where it is
+            /// the driver. It is tried again.
+            SnapshotCreationFailed,
+            /// The snapshot that a VolumeSnapshotContent names cannot be looked at now, or is not there. The note says why. It is
+            /// tried again.
+            SnapshotContentCheckandUpdateFailed,
+            /// The storage of a VolumeSnapshotContent cannot be deleted now. The note says why. It is tried again.
+            SnapshotDeleteError,
             /// A node was declared lost, and its attachments are undone without it.
             NodeLost,
             /// Something was undone by force, as somebody ordered.

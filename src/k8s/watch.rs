@@ -17,7 +17,7 @@ use rand::Rng;
 use thiserror::Error;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
-use tracing::{debug, error, warn};
+use tracing::{debug, error, info, warn};
 
 use super::{
     backoff::Backoff,
@@ -38,6 +38,8 @@ const OPEN: Duration = Duration::from_secs(30);
 const SILENCE: Duration = Duration::from_secs(90);
 /// Shortest life of a stream: one that ends earlier counts as failed.
 const SHORT: Duration = Duration::from_secs(1);
+/// Time between looks whether a kind is defined by now that was not.
+const UNDEFINED: Duration = Duration::from_secs(10);
 /// A watch that has heard nothing for this long has stalled: the silence, and an attempt to reopen.
 pub const STALLED: Duration = Duration::from_secs(150);
 
@@ -88,6 +90,17 @@ impl Interrupted {
         }
     }
 
+    /// Whether the API server knows no such kind. Of a kind that it knows a collection is always there.
+    fn is_undefined(&self) -> bool {
+        match self {
+            Self::Open(kube::Error::Api(status))
+            | Self::List(kube::Error::Api(status))
+            | Self::Status(status) => status.code == 404,
+            Self::Revision(error) => error.is_undefined(),
+            _ => false,
+        }
+    }
+
     /// Whether the stream can be taken up from the last version seen.
     fn resumable(&self) -> bool {
         match self {
@@ -129,6 +142,12 @@ impl Watches {
         self.of(Api::namespaced(self.client.clone(), namespace), None, cache, 0);
     }
 
+    /// Feeds a cache of one source with all objects of a kind that the cluster may not have, or not yet: then there are none.
+    pub fn if_defined<K: Cached>(&mut self, cache: &Arc<Cache<K>>) {
+        let watch = Watch::new(Api::all(self.client.clone()), None, Arc::clone(cache), 0);
+        self.running.spawn(Watch { undefined: Some(UNDEFINED), ..watch }.run(self.restarts.clone()));
+    }
+
     /// Begins [`watch`].
     pub fn of<K: Cached>(&mut self, api: Api<K>, fields: Option<String>, cache: &Arc<Cache<K>>, source: u8) {
         self.running.spawn(watch(api, fields, Arc::clone(cache), source, self.restarts.clone()));
@@ -150,50 +169,7 @@ pub async fn watch<K: Cached>(
     source: u8,
     restarts: Restarts,
 ) -> WentBack {
-    let watch = Watch {
-        url: Request::new(api.resource_url()),
-        client: api.clone().into_client(),
-        api,
-        fields,
-        cache,
-        source,
-        kind: K::kind(&()).into_owned(),
-    };
-    let mut failures = 0;
-    let mut resume = None;
-    let mut broken = false;
-    loop {
-        let started = Instant::now();
-        let (version, outcome) = watch.round(resume, broken).await;
-        let advanced = version > resume.unwrap_or(0);
-        let Err(interrupted) = outcome else {
-            resume = Some(version);
-            broken = false;
-            // A stream that ends as soon as it opens must not become a storm of requests.
-            failures = if started.elapsed() < SHORT { failures + 1 } else { 0 };
-            if failures > 0 {
-                sleep(Backoff::WATCH.delay(failures)).await;
-            }
-            continue;
-        };
-        restarts.get_or_create(&KindLabels { kind: watch.kind.clone() }).inc();
-        resume = interrupted.resumable().then_some(version);
-        broken = true;
-        failures = if advanced { 1 } else { failures + 1 };
-        match interrupted {
-            Interrupted::WentBack(went_back) => {
-                error!(source = watch.name(), "{went_back}");
-                return went_back;
-            }
-            expired if expired.expired() && failures < 2 => {
-                debug!(kind = watch.kind, "{expired}; listing again");
-            }
-            other => {
-                warn!(kind = watch.kind, source = watch.name(), failures, "{other}");
-                sleep(Backoff::WATCH.delay(failures)).await;
-            }
-        }
-    }
+    Watch::new(api, fields, cache, source).run(restarts).await
 }
 
 struct Watch<K> {
@@ -204,9 +180,73 @@ struct Watch<K> {
     cache: Arc<Cache<K>>,
     source: u8,
     kind: String,
+    /// Time between looks where the cluster may not have the kind.
+    undefined: Option<Duration>,
 }
 
 impl<K: Cached> Watch<K> {
+    fn new(api: Api<K>, fields: Option<String>, cache: Arc<Cache<K>>, source: u8) -> Self {
+        Self {
+            url: Request::new(api.resource_url()),
+            client: api.clone().into_client(),
+            api,
+            fields,
+            cache,
+            source,
+            kind: K::kind(&()).into_owned(),
+            undefined: None,
+        }
+    }
+
+    async fn run(self, restarts: Restarts) -> WentBack {
+        let mut failures = 0;
+        let mut resume = None;
+        let mut broken = false;
+        let mut is_defined = true;
+        loop {
+            let started = Instant::now();
+            let (version, outcome) = self.round(resume, broken).await;
+            let advanced = version > resume.unwrap_or(0);
+            let Err(interrupted) = outcome else {
+                (resume, broken, is_defined) = (Some(version), false, true);
+                // A stream that ends as soon as it opens must not become a storm of requests.
+                failures = if started.elapsed() < SHORT { failures + 1 } else { 0 };
+                if failures > 0 {
+                    sleep(Backoff::WATCH.delay(failures)).await;
+                }
+                continue;
+            };
+            if let Some(pause) = self.undefined.filter(|_| interrupted.is_undefined()) {
+                if std::mem::replace(&mut is_defined, false) {
+                    info!(kind = self.kind, "the cluster has no such kind; it is looked for again");
+                }
+                // Its objects are gone with it.
+                self.cache.progressed(self.source);
+                self.cache.finish_list(&HashSet::new(), self.cache.highest(), self.source);
+                (resume, broken, failures) = (None, true, 0);
+                sleep(pause).await;
+                continue;
+            }
+            restarts.get_or_create(&KindLabels { kind: self.kind.clone() }).inc();
+            resume = interrupted.resumable().then_some(version);
+            broken = true;
+            failures = if advanced { 1 } else { failures + 1 };
+            match interrupted {
+                Interrupted::WentBack(went_back) => {
+                    error!(source = self.name(), "{went_back}");
+                    return went_back;
+                }
+                expired if expired.expired() && failures < 2 => {
+                    debug!(kind = self.kind, "{expired}; listing again");
+                }
+                other => {
+                    warn!(kind = self.kind, source = self.name(), failures, "{other}");
+                    sleep(Backoff::WATCH.delay(failures)).await;
+                }
+            }
+        }
+    }
+
     fn name(&self) -> &'static str {
         self.cache.source_name(self.source)
     }

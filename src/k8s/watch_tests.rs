@@ -250,3 +250,36 @@ async fn an_own_write_made_during_the_list_is_not_taken_for_history_going_back()
     cache.finish_list(&HashSet::new(), 40, 0);
     assert!(cache.get_in(Named { namespace: "ns", name: "mine" }).is_some(), "newer than the list");
 }
+
+#[tokio::test]
+async fn a_kind_that_is_not_there_is_looked_for_and_has_no_objects_meanwhile() {
+    let (server, client) = Scripted::start(vec![
+        Answer::Error(404, "NotFound"),
+        list(20, "", &[object("a", 5)]),
+        Answer::Events(vec![event("ADDED", &object("b", 21))]),
+        // Somebody takes it away, with all that there was of it.
+        Answer::Error(404, "NotFound"),
+        list(30, "", &[object("c", 29)]),
+    ])
+    .await;
+    let cache: Arc<Cache<ConfigMap>> = Arc::new(Cache::new(&["all"]));
+    let left: Arc<std::sync::Mutex<Vec<String>>> = Arc::default();
+    let told = left.clone();
+    cache.on_change(move |before, after| {
+        if let (Some(gone), None) = (before, after) {
+            told.lock().unwrap().push(gone.name_any());
+        }
+    });
+    let watch = Watch::new(Api::namespaced(client, "ns"), None, cache.clone(), 0);
+    let watch = Watch { undefined: Some(Duration::from_millis(50)), ..watch };
+    let restarts = Restarts::default();
+    let watching = tokio::spawn(watch.run(restarts.clone()));
+    cache.synced().await;
+    assert!(cache.all().is_empty(), "nothing waits for the kind");
+    let fixture = Fixture { server, cache, watching, restarts };
+    fixture.until("the kind is back", |fixture| fixture.names() == ["c"]).await;
+    left.lock().unwrap().sort();
+    assert_eq!(*left.lock().unwrap(), ["a", "b"]);
+    assert_eq!(fixture.restarts.get_or_create(&KindLabels { kind: "ConfigMap".into() }).get(), 0);
+    fixture.watching.abort();
+}

@@ -139,6 +139,14 @@ pub fn provision(plugin: &Plugin, namespace: &NamespaceSeen) -> Option<NotAllowe
     lacks(Some(plugin), name, namespace, Right::Create, "spec.storageClassName")
 }
 
+/// What a VolumeSnapshot asks for and its namespace may not: that a snapshot is taken. Whatever else is asked for in its name
+/// its VolumeSnapshotClass says.
+#[must_use]
+pub fn take(plugin: &Plugin, namespace: &NamespaceSeen) -> Option<NotAllowed> {
+    let name = plugin.metadata.name.as_deref().unwrap_or_default();
+    lacks(Some(plugin), name, namespace, Right::Create, "spec.volumeSnapshotRef")
+}
+
 /// What a claim of a Volume of the Plugin `name` asks for and its namespace may not. Counts only while nothing is granted.
 #[must_use]
 pub fn claim(

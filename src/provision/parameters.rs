@@ -7,7 +7,7 @@ use crate::api::secrets::{SecretFor, SecretRefs};
 use crate::api::template;
 
 /// Keys that are the provisioner's own begin with this.
-const PREFIX: &str = "csi.storage.k8s.io/";
+pub(super) const PREFIX: &str = "csi.storage.k8s.io/";
 const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
 /// The key that file system types had before, in any case.
 const OLD_FS_TYPE: &str = "fstype";
@@ -130,7 +130,7 @@ pub enum ParameterError {
         known: &'static str,
     },
     /// What a template comes to is no name.
-    #[error("parameters: {key} comes to {value:?} for this claim, which is not the name of a {what}")]
+    #[error("parameters: {key} comes to {value:?}, which is not the name of a {what}")]
     NotAName {
         /// The key.
         key: String,
@@ -283,20 +283,28 @@ impl Template<'_> {
         let known = if kind.annotations { IN_ANNOTATED_NAME } else { IN_NAME };
         let namespace = expand(&self.namespace, IN_NAMESPACE, in_namespace)?;
         let name = expand(&self.name, known, in_name)?;
-        let not_a_name = |key: &str, value: String, what| {
-            Err(ParameterError::NotAName { key: key.to_owned(), value, what })
-        };
-        if !template::is_label(&namespace) {
-            return not_a_name(&self.namespace.0, namespace, "namespace");
-        }
-        if !template::is_name(&name) {
-            return not_a_name(&self.name.0, name, "Secret");
-        }
-        Ok(format!("{namespace}/{name}"))
+        named((&self.namespace.0, namespace), (&self.name.0, name))
     }
 }
 
-fn expand<'a>(
+/// A Secret by what its templates come to, each with its key, as namespace/name.
+pub(super) fn named(
+    (namespace_key, namespace): (&str, String),
+    (key, name): (&str, String),
+) -> Result<String, ParameterError> {
+    let not_a_name =
+        |key: &str, value: String, what| Err(ParameterError::NotAName { key: key.to_owned(), value, what });
+    if !template::is_label(&namespace) {
+        return not_a_name(namespace_key, namespace, "namespace");
+    }
+    if !template::is_name(&name) {
+        return not_a_name(key, name, "Secret");
+    }
+    Ok(format!("{namespace}/{name}"))
+}
+
+/// What a template comes to, or what in it stands for nothing.
+pub(super) fn expand<'a>(
     (key, template): &(String, &str),
     known: &'static str,
     word: impl Fn(&str) -> Option<&'a str>,

@@ -80,6 +80,10 @@ fn under_way(volume: &Volume, provision: &Provision, claim: ClaimNow<'_>) -> Ste
     if volume_name.is_some_and(|name| name != provision.name) {
         return Step::DeleteVolume;
     }
+    if volume.source_is_gone() {
+        // It never will be made, and the claim is told what has become of what it names.
+        return Step::DeleteVolume;
+    }
     let is_late = provision.selected_node.is_some();
     if volume.state() == VolumeState::Pending && is_late {
         if selected_node != provision.selected_node.as_deref() {

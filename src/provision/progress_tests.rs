@@ -69,6 +69,13 @@ fn a_node_that_is_gone_is_taken_off_the_claim() {
     assert_eq!(plan(&volume(&json!({ "state": "Created" })), gone, UNASKED), Step::Idle, "it is made");
 }
 
+/// Nobody ever makes it, and the claim is told what has become of the VolumeSnapshot that it names.
+#[test]
+fn a_volume_whose_source_was_deleted_before_it_was_begun_goes() {
+    let gone = volume(&json!({ "sourceGone": true }));
+    assert_eq!(plan(&gone, there(Some("a")), UNASKED), Step::DeleteVolume);
+}
+
 #[test]
 fn what_does_not_come_by_itself_is_told() {
     let condition = |reason: &str| {

@@ -1,6 +1,7 @@
 //! Why a PersistentVolumeClaim has no volume: what it waits for, and what cannot be followed. The words are the Event on it.
 
 use super::parameters::ParameterError;
+use super::restore::{NoRestore, RestoreWaits};
 use super::source::{CopyWaits, NoCopy};
 use super::topology::NoPlace;
 use crate::api::quantity::QuantityError;
@@ -21,6 +22,9 @@ pub enum Waiting {
     /// What it is to be a copy of is not there.
     #[error(transparent)]
     Copy(#[from] CopyWaits),
+    /// The VolumeSnapshot of which it is to be made is not there, or not ready.
+    #[error(transparent)]
+    Restore(#[from] RestoreWaits),
 }
 
 /// Why a claim cannot be provisioned as it is.
@@ -32,11 +36,9 @@ pub enum Refusal {
          PersistentVolume that has them"
     )]
     Selector,
-    /// It is to be made from a snapshot.
-    #[error(
-        "spec.dataSource: moor makes no volume from a snapshot; create the claim without and copy the data"
-    )]
-    Snapshot,
+    /// It is to be made of a VolumeSnapshot of which it cannot be made.
+    #[error(transparent)]
+    Restore(#[from] NoRestore),
     /// It is to be a copy that cannot be made.
     #[error(transparent)]
     Copy(#[from] NoCopy),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec};
 use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttributesClass};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -10,12 +10,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::annotations::{class_name, provisioner, selected_node};
 use super::parameters::{For, Resolved, resolve};
 use super::refusal::{Refusal, SizeError, Waiting};
+use super::restore::{NoRestore, Restored, is_at, restored};
 use super::source::{Copied, NoCopy, Source, SourceNow, copied, source};
-use super::topology::{NoPlace, Place, immediate, late, names_no_place};
+use super::topology::{NoPlace, Place, has, immediate, late, names_no_place};
 use crate::api::capability::VolumeUse;
 use crate::api::provision::{CopyOf, Provision, ProvisionedFor, ReclaimPolicy, provisioned_name};
 use crate::api::quantity;
 use crate::api::secrets::{SecretRefs, SecretTemplates};
+use crate::api::source::VolumeSource;
 use crate::api::volume::{DeletionPolicy, TopologyRequest, VolumeSpec};
 use crate::api::{AccessMode, AttachmentMode, MountOptions, Volume};
 use crate::plugin::secrets::{self, Subject};
@@ -191,7 +193,8 @@ impl Wanted<'_> {
             Some("Retain") => ReclaimPolicy::Retain,
             Some(other) => return Err(Refusal::ReclaimPolicy { class, policy: other.to_owned() }.into()),
         };
-        let topology = self.topology(&claim.uid, asked.source.volume)?;
+        let topology = self.topology(&claim.uid, asked.source)?;
+        let source = self.restored(asked, bytes)?;
         // Last, since the claim that it names is kept from here on.
         let copy_of = self.copy_of(asked, bytes)?;
         let fs_type = fs_type.or_else(|| self.driver.default_fs_type.map(str::to_owned));
@@ -227,6 +230,7 @@ impl Wanted<'_> {
             parameters,
             mutable_parameters,
             create_name: Some(name.clone()),
+            source,
             capabilities,
             mount_options,
             secrets: Some(refs).filter(|refs| !refs.is_empty()),
@@ -270,8 +274,9 @@ impl Wanted<'_> {
 
     fn copy_of(&self, asked: &Asked<'_>, bytes: i64) -> Result<Option<CopyOf>, Unmet> {
         let name = match self.source {
-            Source::None | Source::Others => return Ok(None),
-            Source::Snapshot => return Err(Refusal::Snapshot.into()),
+            Source::None | Source::Others | Source::Snapshot(_) | Source::SnapshotElsewhere(_) => {
+                return Ok(None);
+            }
             Source::Elsewhere(of) => return Err(Refusal::Copy(NoCopy::Elsewhere(of.to_owned())).into()),
             Source::Claim(_) if !self.driver.clones => return Err(Refusal::Copy(NoCopy::Unsupported).into()),
             Source::Claim(name) => name,
@@ -281,6 +286,22 @@ impl Wanted<'_> {
             Copied::Protect => Err(Unmet::Protect),
             Copied::Waits(why) => Err(Unmet::Waiting(why.into())),
             Copied::Refused(why) => Err(Refusal::Copy(why).into()),
+        }
+    }
+
+    /// The Snapshot of which the volume is to be made.
+    fn restored(&self, asked: &Asked<'_>, bytes: i64) -> Result<Option<VolumeSource>, Unmet> {
+        let name = match self.source {
+            Source::Snapshot(name) => name,
+            Source::SnapshotElsewhere(of) => {
+                return Err(Refusal::Restore(NoRestore::Elsewhere(of.to_owned())).into());
+            }
+            Source::None | Source::Claim(_) | Source::Elsewhere(_) | Source::Others => return Ok(None),
+        };
+        match restored(asked.claim, name, asked.source.restore, self.driver.name, bytes) {
+            Restored::From(kept) => Ok(Some(VolumeSource { snapshot_name: Some(kept), volume_name: None })),
+            Restored::Waits(why) => Err(Unmet::Waiting(why.into())),
+            Restored::Refused(why) => Err(Refusal::Restore(why).into()),
         }
     }
 
@@ -313,11 +334,7 @@ impl Wanted<'_> {
         Ok(found.parameters.clone().unwrap_or_default())
     }
 
-    fn topology(
-        &self,
-        uid: &str,
-        source: Option<&PersistentVolume>,
-    ) -> Result<Option<TopologyRequest>, NoPlace> {
+    fn topology(&self, uid: &str, source: SourceNow<'_>) -> Result<Option<TopologyRequest>, NoPlace> {
         // What is made without a place stays where it is, so nothing is made before that is known.
         if !self.driver.has_topology.ok_or(NoPlace::Unheard)? {
             return Ok(None);
@@ -327,11 +344,16 @@ impl Wanted<'_> {
         if allowed.is_empty() && names_no_place(places) {
             return Ok(None);
         }
-        match self.node {
-            Some(node) => late(places, node, allowed, strict),
-            None => immediate(places, allowed, uid, source),
+        if let Some(node) = self.node {
+            return late(places, node, allowed, strict).map(Some);
         }
-        .map(Some)
+        let of = (source.volume, source.restore.kept);
+        let is_source = |at: &BTreeMap<String, String>| match of {
+            (Some(volume), _) => has(volume, at),
+            (None, Some(kept)) => is_at(kept, at),
+            (None, None) => false,
+        };
+        immediate(places, allowed, uid, is_source).map(Some)
     }
 }
 

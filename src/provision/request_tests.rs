@@ -1,5 +1,6 @@
 use serde_json::{Value, json};
 
+use super::super::restore::RestoreNow;
 use super::super::source::CLONING_PROTECTION;
 use super::*;
 
@@ -198,9 +199,10 @@ fn bad_input_is_refused_in_words_that_name_the_field() {
             "no CLONE_VOLUME",
         ),
         (
-            json!({ "dataSource": { "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s" } }),
+            json!({ "dataSourceRef": { "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s",
+                "namespace": "theirs" } }),
             same.clone(),
-            "spec.dataSource: moor makes no volume from a snapshot",
+            "spec.dataSourceRef.namespace: a volume is made of a VolumeSnapshot of its own namespace",
         ),
         (
             json!({ "dataSourceRef": { "kind": "PersistentVolumeClaim", "name": "data", "namespace": "theirs" } }),
@@ -236,6 +238,37 @@ fn what_is_not_there_yet_is_waited_for_by_its_name() {
 }
 
 #[test]
+fn a_volume_is_made_of_the_snapshot_that_a_volume_snapshot_stands_for() {
+    let source = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s" });
+    let (claim, class) = (claim(json!({}), json!({ "dataSource": source })), class(json!({})));
+    let nowhere = request(&asked(&claim, &class));
+    assert!(matches!(&nowhere, Request::Wait(w) if w.to_string().contains("no such kind")), "{nowhere:?}");
+    let snapshot = json!({ "metadata": { "name": "s", "namespace": "ns", "uid": "u" }, "spec": {},
+        "status": { "boundVolumeSnapshotContentName": "sc" } });
+    let snapshot = serde_json::from_value(snapshot).unwrap();
+    let content = json!({ "metadata": { "name": "sc", "uid": "c" },
+        "spec": { "driver": DRIVER, "volumeSnapshotRef": { "name": "s", "namespace": "ns", "uid": "u" } },
+        "status": { "readyToUse": true } });
+    let content = serde_json::from_value(content).unwrap();
+    let kept = json!({ "apiVersion": "moor.dev/v1alpha1", "kind": "Snapshot", "metadata": { "name": "content-c" },
+        "spec": { "volumeSnapshotContent": { "name": "sc", "uid": "c" }, "assignment": { "operation": "Create",
+            "controller": { "instance": "i", "agent": "a" }, "pluginName": "p", "driverName": "d",
+            "snapshotHandle": "h" } },
+        "status": { "state": "Ready" } });
+    let kept = serde_json::from_value(kept).unwrap();
+    let restore = RestoreNow {
+        is_defined: true,
+        snapshot: Some(&snapshot),
+        content: Some(&content),
+        kept: Some(&kept),
+    };
+    let source = SourceNow { restore, ..SourceNow::default() };
+    let volume = made(request(&Asked { source, ..asked(&claim, &class) }));
+    assert_eq!(volume.spec.source.unwrap().snapshot_name.as_deref(), Some("content-c"));
+    assert!(volume.spec.persistent_volume.unwrap().copy_of.is_none());
+}
+
+#[test]
 fn a_copy_is_made_of_what_stays_while_it_is_made() {
     let copying =
         claim(json!({}), json!({ "dataSource": { "kind": "PersistentVolumeClaim", "name": "from" } }));
@@ -250,7 +283,7 @@ fn a_copy_is_made_of_what_stays_while_it_is_made() {
     let volume = serde_json::from_value(json!({ "metadata": { "name": "pv" }, "spec": spec })).unwrap();
     let of = |claim: Option<&PersistentVolumeClaim>| {
         let driver = Some(Served { clones: true, ..served(&[]) });
-        let source = SourceNow { claim, volume: Some(&volume) };
+        let source = SourceNow { claim, volume: Some(&volume), ..SourceNow::default() };
         request(&Asked { driver, source, ..asked(&copying, &class) })
     };
     assert!(matches!(of(None), Request::Wait(waits) if waits.to_string().contains("from")));

@@ -2,6 +2,8 @@
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec};
 
+use super::restore::RestoreNow;
+use super::volume_snapshots::GROUP;
 use crate::api::provision::{CopyOf, ProvisionedFor};
 use crate::api::quantity;
 
@@ -17,8 +19,10 @@ pub enum Source<'a> {
     Claim(&'a str),
     /// A claim of another namespace.
     Elsewhere(&'a str),
-    /// A snapshot.
-    Snapshot,
+    /// A VolumeSnapshot of its own namespace, by name.
+    Snapshot(&'a str),
+    /// A VolumeSnapshot of another namespace.
+    SnapshotElsewhere(&'a str),
     /// Something from which another controller fills the volume.
     Others,
 }
@@ -40,14 +44,19 @@ pub fn source<'a>(claim: &'a PersistentVolumeClaim) -> Source<'a> {
             Source::Elsewhere(other)
         }
         Some((None | Some(""), "PersistentVolumeClaim", name, _)) => Source::Claim(name),
-        Some((Some("snapshot.storage.k8s.io"), "VolumeSnapshot", ..)) => Source::Snapshot,
+        Some((Some(GROUP), "VolumeSnapshot", _, Some(other))) if Some(other) != own => {
+            Source::SnapshotElsewhere(other)
+        }
+        Some((Some(GROUP), "VolumeSnapshot", name, _)) => Source::Snapshot(name),
         Some(_) => Source::Others,
     }
 }
 
-/// The claim that is named, and its PersistentVolume, by live reads.
+/// The claim that is named, and its PersistentVolume, by live reads; or the VolumeSnapshot with what it stands for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SourceNow<'a> {
+    /// The VolumeSnapshot.
+    pub restore: RestoreNow<'a>,
     /// The claim.
     pub claim: Option<&'a PersistentVolumeClaim>,
     /// What it is bound to.

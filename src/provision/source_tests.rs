@@ -19,7 +19,7 @@ fn persistent(driver: &str, uid: &str) -> PersistentVolume {
 
 fn judged(claim: Option<&PersistentVolumeClaim>, volume: &PersistentVolume, bytes: i64) -> Copied {
     let wanted = self::claim(|wanted| wanted["metadata"]["name"] = json!("to"));
-    copied(&wanted, "from", SourceNow { claim, volume: Some(volume) }, "d", bytes)
+    copied(&wanted, "from", SourceNow { claim, volume: Some(volume), ..SourceNow::default() }, "d", bytes)
 }
 
 const SIZE: i64 = 2 << 20;
@@ -40,7 +40,10 @@ fn a_claim_names_its_source_in_either_field() {
     other["namespace"] = json!("theirs");
     assert_eq!(of(json!({ "dataSource": named, "dataSourceRef": other })), r#"Elsewhere("theirs")"#);
     let snapshot = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s" });
-    assert_eq!(of(json!({ "dataSource": snapshot })), "Snapshot");
+    assert_eq!(of(json!({ "dataSource": snapshot })), r#"Snapshot("s")"#);
+    let mut theirs = snapshot.clone();
+    theirs["namespace"] = json!("theirs");
+    assert_eq!(of(json!({ "dataSourceRef": theirs })), r#"SnapshotElsewhere("theirs")"#);
     assert_eq!(
         of(json!({ "dataSourceRef": { "apiGroup": "x", "kind": "Populator", "name": "p" } })),
         "Others"

@@ -73,7 +73,7 @@ pub fn immediate(
     places: &[Place],
     allowed: &[TopologySelectorTerm],
     claim_uid: &str,
-    source: Option<&PersistentVolume>,
+    is_source: impl Fn(&BTreeMap<String, String>) -> bool,
 ) -> Result<TopologyRequest, NoPlace> {
     let healthy = places.iter().filter(|place| place.healthy && !place.segments.is_empty());
     let all: BTreeSet<_> = healthy.map(|place| &place.segments).collect();
@@ -85,12 +85,12 @@ pub fn immediate(
     let start = hash(claim_uid).checked_rem(count).ok_or(NoPlace::NotAllowed)?;
     all.rotate_left(usize::try_from(start).unwrap_or_default());
     // Stable: the others stay in their order.
-    all.sort_by_key(|segments| !source.is_some_and(|source| has(source, segments)));
+    all.sort_by_key(|segments| !is_source(segments));
     Ok(request(all))
 }
 
 /// Whether a PersistentVolume is to be reached from this place, and not from everywhere.
-fn has(volume: &PersistentVolume, segments: &BTreeMap<String, String>) -> bool {
+pub(super) fn has(volume: &PersistentVolume, segments: &BTreeMap<String, String>) -> bool {
     let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
     let terms = affinity
         .and_then(|affinity| affinity.required.as_ref())

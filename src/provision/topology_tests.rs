@@ -80,7 +80,7 @@ fn a_node_whose_place_is_not_known_is_waited_for() {
 #[test]
 fn without_a_node_all_allowed_places_are_asked_for_and_claims_begin_at_different_ones() {
     let places = zones();
-    let all = |allowed: &[TopologySelectorTerm], uid: &str| immediate(&places, allowed, uid, None);
+    let all = |allowed: &[TopologySelectorTerm], uid: &str| immediate(&places, allowed, uid, |_| false);
     let mut first = BTreeSet::new();
     for n in 0..64 {
         let request = all(&[], &format!("uid-{n}")).unwrap();
@@ -97,8 +97,8 @@ fn without_a_node_all_allowed_places_are_asked_for_and_claims_begin_at_different
     zones.preferred.sort_by(|a, b| a.segments["zone"].cmp(&b.segments["zone"]));
     assert_eq!(said(&zones), ["a", "e"]);
     assert_eq!(all(&[term(&[("zone", &["a"]), ("rack", &["1"])])], "u"), Err(NoPlace::NotAllowed));
-    assert_eq!(immediate(&[], &[], "u", None), Err(NoPlace::NoDriver));
-    assert_eq!(immediate(&places[4..5], &[], "u", None), Err(NoPlace::NoDriver), "no healthy one");
+    assert_eq!(immediate(&[], &[], "u", |_| false), Err(NoPlace::NoDriver));
+    assert_eq!(immediate(&places[4..5], &[], "u", |_| false), Err(NoPlace::NoDriver), "no healthy one");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn a_copy_begins_where_its_source_is() {
     let term =
         |key: &str, values: &[&str]| serde_json::json!({ "key": key, "operator": "In", "values": values });
     let order = |source: Option<&PersistentVolume>, allowed: &[TopologySelectorTerm]| -> Vec<String> {
-        let request = immediate(&places, allowed, "u", source).unwrap();
+        let request = immediate(&places, allowed, "u", |at| source.is_some_and(|of| has(of, at))).unwrap();
         said(&request).into_iter().map(str::to_owned).collect()
     };
     let plain = order(None, &[]);

@@ -136,6 +136,21 @@ fn healthy(node: &str) -> InstanceSeen {
     InstanceSeen { healthy: true, serving: true, ..fixtures::instance(&at(node)) }
 }
 
+/// The class of a VolumeSnapshotContent says with which Secret its calls are made, or with none.
+#[test]
+fn what_is_taken_for_a_content_inherits_no_secret() {
+    let mut case = Case::new();
+    let secrets = case.volume.as_mut().unwrap().spec.secrets.get_or_insert_default();
+    secrets.controller = Some("of-the-volume".into());
+    let secret = |case: &Case| match case.plan() {
+        SnapshotStep::Assign(assignment) => assignment.secret_name,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(secret(&case).as_deref(), Some("of-the-volume"));
+    case.snapshot.spec.volume_snapshot_content = Some(crate::api::snapshot::SnapshotOf::default());
+    assert_eq!(secret(&case), None);
+}
+
 #[test]
 fn it_is_taken_by_who_makes_the_volumes_calls() {
     let mut case = Case::new();

@@ -16,6 +16,10 @@ pub(super) struct Named {
 /// The Secret of one that is taken is its Volume's, which may be gone when the snapshot is deleted. For one that is registered
 /// the Plugin names it, as it is named now.
 pub(super) fn of(seen: &Seen<'_>, taken_of: Option<&Volume>) -> Result<Named, NoSecretName> {
+    // For a VolumeSnapshotContent its class says with which Secret, or with none.
+    if seen.snapshot.spec.volume_snapshot_content.is_some() {
+        return Ok(Named::default());
+    }
     if let Some(volume) = taken_of {
         return Ok(match volume.secret(SecretFor::Snapshot) {
             Some(SecretName::OfUser(name)) => Named { of_volume: Some(name.to_owned()), of_plugin: None },

@@ -9,6 +9,7 @@ use crate::agent::calls::not_found::{self, Earlier};
 use crate::agent::context::Agent;
 use crate::api::conditions::{Desired, Reason};
 use crate::api::names::create_name;
+use crate::api::secrets::SecretName;
 use crate::api::snapshot::SnapshotStatus;
 use crate::api::{Plugin, Snapshot, SnapshotState, quantity};
 use crate::csi::proto::csi::v1 as wire;
@@ -37,7 +38,11 @@ pub(super) struct Prepared {
 /// Gathers it.
 pub(super) async fn prepare(due: &Due<'_>, snapshot: &Snapshot) -> Result<Prepared, Failure> {
     let namespace = snapshot.metadata.namespace.as_deref().unwrap_or_default();
-    let means = due.means(namespace, snapshot.secret()).await?;
+    let secret = match &snapshot.spec.volume_snapshot_content {
+        Some(of) if due.rpc == Rpc::ListSnapshots => of.list_secret.as_deref().map(SecretName::OfUser),
+        Some(_) | None => snapshot.secret(),
+    };
+    let means = due.means(namespace, secret).await?;
     let plugin_uid = if due.rpc.is_inverse() { None } else { plugin_uid(due.agent, snapshot).await };
     Ok(Prepared { means, plugin_uid })
 }

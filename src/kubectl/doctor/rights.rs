@@ -52,12 +52,15 @@ const CONTROLLER_EVERYWHERE: &[Grant] = &[
     ("", &["persistentvolumeclaims/status"], &["patch"]),
     ("storage.k8s.io", &["storageclasses"], READ),
     ("storage.k8s.io", &["volumeattributesclasses"], &["get"]),
+    ("snapshot.storage.k8s.io", &["volumesnapshotcontents"], CHANGE),
+    ("snapshot.storage.k8s.io", &["volumesnapshotcontents/status"], &["patch"]),
+    ("snapshot.storage.k8s.io", &["volumesnapshotclasses", "volumesnapshots"], &["get"]),
     ("events.k8s.io", &["events"], &["create", "patch"]),
 ];
 /// What the Role of the controller grants in moor's namespace.
 const CONTROLLER_AT_HOME: &[Grant] = &[
     ("coordination.k8s.io", &["leases"], OWN),
-    ("moor.dev", &["volumes"], &["create", "delete"]),
+    ("moor.dev", &["snapshots", "volumes"], &["create", "delete"]),
     ("storage.k8s.io", &["csistoragecapacities"], MAKE),
     ("apps", &["deployments", "daemonsets"], MAKE),
     ("", &["pods"], &["list", "watch", "delete"]),

@@ -14,6 +14,8 @@ pub(super) fn add(page: &mut Page, scene: &Scene, snapshot: &Snapshot) {
     let status = snapshot.status.clone().unwrap_or_default();
     page.heading(&format!("Snapshot {}", full_name(&snapshot.metadata)));
     page.fact("Of", &of(scene, snapshot));
+    let content = snapshot.spec.volume_snapshot_content.as_ref();
+    page.fact_if("For", content.map(|of| format!("VolumeSnapshotContent {}", of.name)));
     page.fact_if("Plugin", snapshot.plugin_name().map(str::to_owned));
     let conditions_now = conditions_of(snapshot.status.as_ref(), |status| &status.conditions);
     let lasted = turned(&snapshot.metadata, conditions_now).map(|at| format!(" {}", since(now, at)));

@@ -1,0 +1,290 @@
+//! One pass over a VolumeSnapshotContent, or over the Snapshots that were made for one that is gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::{Api, ResourceExt as _};
+
+use super::allow::namespace_seen;
+use super::caches::BY_CONTENT;
+use super::context::Context;
+use super::key::Key;
+use super::known::Known;
+use super::reclaim::{Found, Whose, found};
+use super::{imports, served, steps};
+use crate::api::conditions::whole_second;
+use crate::api::volume::DeletionPolicy;
+use crate::api::{Snapshot, Volume, names};
+use crate::k8s::events::EventReason;
+use crate::k8s::read::get_live;
+use crate::k8s::{ApiError, Named, Next};
+use crate::plugin::allow;
+use crate::provision::{
+    CONTENT_FINALIZER, Content, ContentSeen, SourceVolume, VolumeSnapshotClass, VolumeSnapshotContent,
+    WatchedClaim, content,
+};
+use crate::volume::persistent_volume::CsiSource;
+
+/// Time between looks at a content that waits for what no watch tells.
+const RECHECK: Duration = Duration::from_secs(10);
+
+/// A content comes, changes or goes: so does what its claims wait for.
+pub(crate) fn changed(
+    known: &Known,
+    before: Option<&VolumeSnapshotContent>,
+    after: Option<&VolumeSnapshotContent>,
+) {
+    let Some(content) = after.or(before) else { return };
+    known.queue.add(Key::Content(content.name_any()));
+    let of = &content.spec.volume_snapshot_ref;
+    let waits = |claim: &WatchedClaim| {
+        claim.restores() == Some(&of.name) && claim.metadata.namespace.as_ref() == Some(&of.namespace)
+    };
+    for claim in known.pvcs.all().iter().filter(|claim| claim.awaits() && waits(claim)) {
+        known.queue.add(Key::Provision(claim.named()));
+    }
+}
+
+/// A driver's name begins to be served, or ends, or is served otherwise.
+pub(crate) fn name_changed(known: &Known, name: &str) {
+    for content in known.contents.all().iter().filter(|content| content.spec.driver == name) {
+        known.queue.add(Key::Content(content.name_any()));
+    }
+}
+
+/// Settles one content.
+pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
+    steps::run(ctx, "snapshotting", name, || step(ctx, name)).await
+}
+
+/// One step; None: something has changed, and it is looked at again.
+async fn step(ctx: &Context, name: &str) -> Result<Option<Next>, ApiError> {
+    let key = Key::Content(name.to_owned());
+    // One that is nothing to moor costs no request.
+    let mut made = ctx.snapshots.by_index(BY_CONTENT, name);
+    // What users write into theirs counts for nothing.
+    made.retain(|snapshot| snapshot.metadata.namespace.as_ref() == Some(&ctx.namespace));
+    let known = ctx.contents.get(name);
+    let is_served = known.as_ref().is_some_and(|known| served::plugin_of(ctx, &known.spec.driver).is_some());
+    if made.is_empty() && !is_served {
+        ctx.provisioning.forget(&key);
+        return Ok(Some(Next::Done));
+    }
+    let api: Api<VolumeSnapshotContent> = Api::all(ctx.client.clone());
+    let live = match get_live(&api, name).await {
+        Ok(live) => live,
+        // Where the kind is gone nobody knows what became of its objects.
+        Err(error) if error.is_undefined() => return Ok(Some(Next::After(RECHECK))),
+        Err(error) => return Err(error),
+    };
+    let uid = live.as_ref().and_then(|live| live.metadata.uid.as_deref());
+    for snapshot in made.iter().filter(|snapshot| !is_for(snapshot, uid)) {
+        leave(ctx, snapshot).await?;
+    }
+    let Some(live) = live else {
+        ctx.provisioning.left(&key);
+        return Ok(Some(Next::Done));
+    };
+    go_on(ctx, &key, &live).await
+}
+
+fn is_for(snapshot: &Snapshot, content_uid: Option<&str>) -> bool {
+    let of = snapshot.spec.volume_snapshot_content.as_ref();
+    of.is_some_and(|of| Some(of.uid.as_str()) == content_uid)
+}
+
+/// The content of this Snapshot is gone, removed by force: the Snapshot goes, and leaves the storage. What it was told before
+/// stands.
+async fn leave(ctx: &Context, snapshot: &Snapshot) -> Result<(), ApiError> {
+    if snapshot.metadata.deletion_timestamp.is_some() {
+        return Ok(());
+    }
+    let handle = snapshot.handle().unwrap_or_default();
+    let name = snapshot.metadata.name.as_deref();
+    tracing::warn!(
+        snapshot = name,
+        handle,
+        "its VolumeSnapshotContent was removed by force; the storage stays"
+    );
+    delete(ctx, snapshot, DeletionPolicy::Retain).await
+}
+
+/// Writes what is to become of the storage, and deletes the Snapshot.
+async fn delete(ctx: &Context, snapshot: &Snapshot, policy: DeletionPolicy) -> Result<(), ApiError> {
+    let mut after = snapshot.clone();
+    after.spec.deletion_policy = Some(policy);
+    ctx.writer.update(&ctx.snapshots, snapshot, &after).await?;
+    if snapshot.metadata.deletion_timestamp.is_none() {
+        ctx.writer.delete_in(&ctx.snapshots, snapshot).await?;
+        tracing::info!(snapshot = snapshot.metadata.name, ?policy, "deleted");
+    }
+    Ok(())
+}
+
+/// The Snapshot of a content's name, as it is now where the cache has none.
+async fn snapshot_of(ctx: &Context, content_uid: &str) -> Result<Option<Snapshot>, ApiError> {
+    let name = names::snapshot_of_content(content_uid);
+    if let Some(known) = ctx.snapshots.get_in(Named { namespace: &ctx.namespace, name: &name }) {
+        return Ok(Some((*known).clone()));
+    }
+    let live = get_live(&ctx.writer.api::<Snapshot>(&ctx.namespace), &name).await?;
+    if let Some(live) = &live {
+        ctx.snapshots.apply(live.clone());
+    }
+    Ok(live)
+}
+
+async fn go_on(ctx: &Context, key: &Key, live: &VolumeSnapshotContent) -> Result<Option<Next>, ApiError> {
+    let Some(driver) = served::driver(ctx, &live.spec.driver) else { return Ok(Some(Next::Done)) };
+    let uid = live.metadata.uid.as_deref().unwrap_or_default();
+    let snapshot = snapshot_of(ctx, uid).await?;
+    let is_new = snapshot.is_none() && live.metadata.deletion_timestamp.is_none();
+    let class = match live.spec.volume_snapshot_class_name.as_deref().filter(|_| is_new) {
+        Some(class) => get_live::<VolumeSnapshotClass>(&Api::all(ctx.client.clone()), class).await?,
+        None => None,
+    };
+    let of = live.spec.source.volume_handle.as_ref().filter(|_| is_new && !live.is_ready());
+    let source = of.map(|id| CsiSource { driver: live.spec.driver.clone(), volume_handle: id.clone() });
+    let has = match &source {
+        Some(source) => who_has(ctx, source).await?,
+        None => Has::Unasked,
+    };
+    let served = driver.seen();
+    let namespace = namespace_seen(ctx, &live.spec.volume_snapshot_ref.namespace);
+    let plugin = ctx.plugins.get(served.plugin);
+    let not_allowed = plugin.and_then(|plugin| allow::take(&plugin, &namespace));
+    let not_allowed = not_allowed.map(|lack| lack.message());
+    let seen = ContentSeen {
+        content: live,
+        driver: &served,
+        class: class.as_ref(),
+        volume: has.seen(),
+        snapshot: snapshot.as_ref(),
+        ordered: ctx.provisioning.has_ordered(key, uid),
+        not_allowed: not_allowed.as_deref(),
+        namespace: &ctx.namespace,
+    };
+    let now = whole_second(Timestamp::now());
+    match (content(&seen, &now), &snapshot) {
+        (Content::Nothing, _) => Ok(Some(Next::Done)),
+        (Content::TakeUp, _) => {
+            if let Has::PersistentVolume(volume) = &has {
+                imports::take_up(ctx, volume).await?;
+            }
+            Ok(None)
+        }
+        (Content::Make(wanted), _) => make(ctx, key, live, &wanted).await,
+        (Content::UseSecret(secret), Some(snapshot)) => {
+            let mut after = snapshot.clone();
+            after.spec.secret_name = secret;
+            ctx.writer.update(&ctx.snapshots, snapshot, &after).await?;
+            Ok(None)
+        }
+        (Content::Say(status), _) => {
+            if let Some(words) = status.error.as_ref().and_then(|error| error.message.as_deref()) {
+                tell(ctx, key, live, words).await;
+            }
+            ctx.writer.update_status(&ctx.contents, live, &status).await?;
+            Ok(None)
+        }
+        (Content::TakeWordOff, _) => {
+            ctx.writer.update(&ctx.contents, live, &live.created()).await?;
+            Ok(None)
+        }
+        (Content::DeleteSnapshot(policy), Some(snapshot)) => {
+            delete(ctx, snapshot, policy).await?;
+            if policy == DeletionPolicy::Delete {
+                ctx.provisioning.ordered(key, uid);
+            }
+            Ok(None)
+        }
+        (Content::UseSecret(_) | Content::DeleteSnapshot(_), None) => Ok(None),
+        (Content::Free, _) => {
+            ctx.writer.free(&ctx.contents, live, CONTENT_FINALIZER).await?;
+            ctx.provisioning.left(key);
+            tracing::info!(content = live.metadata.name, "released");
+            Ok(Some(Next::Done))
+        }
+        (Content::Wait(words), _) => {
+            match words {
+                Some(words) => tell(ctx, key, live, &words).await,
+                None => ctx.provisioning.forget(key),
+            }
+            // The Snapshot wakes, and what there is none for is looked at again.
+            Ok(Some(if snapshot.is_some() { Next::Done } else { Next::After(RECHECK) }))
+        }
+    }
+}
+
+async fn make(
+    ctx: &Context,
+    key: &Key,
+    live: &VolumeSnapshotContent,
+    wanted: &Snapshot,
+) -> Result<Option<Next>, ApiError> {
+    match ctx.writer.create_in(&ctx.snapshots, wanted).await {
+        Ok(_) => {
+            tracing::info!(content = live.metadata.name, snapshot = wanted.metadata.name, "taken up");
+            Ok(None)
+        }
+        Err(error) => match error.refusal() {
+            Some(refusal) => {
+                tell(ctx, key, live, &format!("its Snapshot: {refusal}")).await;
+                Ok(Some(Next::After(RECHECK)))
+            }
+            None => Err(error),
+        },
+    }
+}
+
+async fn tell(ctx: &Context, key: &Key, live: &VolumeSnapshotContent, words: &str) {
+    let reason = if live.metadata.deletion_timestamp.is_some() {
+        EventReason::SnapshotDeleteError
+    } else if live.spec.source.snapshot_handle.is_some() {
+        EventReason::SnapshotContentCheckandUpdateFailed
+    } else {
+        EventReason::SnapshotCreationFailed
+    };
+    if ctx.provisioning.is_news(key, words) {
+        tracing::info!(content = live.metadata.name, reason = reason.as_str(), "{words}");
+        ctx.recorder.publish(live, reason, "Snapshot", words).await;
+    }
+}
+
+/// Who has the volume of which a snapshot is to be taken.
+enum Has {
+    Unasked,
+    Volume(Arc<Volume>, Whose),
+    PersistentVolume(Box<PersistentVolume>),
+    Removed,
+    Nobody,
+}
+
+impl Has {
+    fn seen(&self) -> SourceVolume<'_> {
+        match self {
+            Self::Unasked => SourceVolume::Unasked,
+            Self::Volume(volume, Whose::Kept(_)) => SourceVolume::Kept(volume),
+            Self::Volume(_, Whose::BeingMade) => SourceVolume::BeingMade,
+            Self::Volume(volume, Whose::Users) => SourceVolume::OfUsers(volume),
+            Self::PersistentVolume(_) => SourceVolume::NotTakenUp,
+            Self::Removed => SourceVolume::Removed,
+            Self::Nobody => SourceVolume::Nobody,
+        }
+    }
+}
+
+async fn who_has(ctx: &Context, source: &CsiSource) -> Result<Has, ApiError> {
+    // For no PersistentVolume in particular.
+    match found(ctx, "", source).await? {
+        Found::There(volume, whose) => return Ok(Has::Volume(volume, whose)),
+        Found::Removed => return Ok(Has::Removed),
+        Found::Gone => {}
+    }
+    let Some(stands) = ctx.persistent_volumes.naming(source, None).await? else { return Ok(Has::Nobody) };
+    let live = get_live(&Api::<PersistentVolume>::all(ctx.client.clone()), &stands.name).await?;
+    let live = live.filter(|live| imports::volume_for(ctx, live).is_some());
+    Ok(live.map_or(Has::Nobody, |live| Has::PersistentVolume(Box::new(live))))
+}
