@@ -161,6 +161,7 @@ impl Cluster {
     pub async fn wipe(&self) {
         let admin = &self.admin;
         self.remove_pods_and_their_volumes().await;
+        super::snapshot_kinds::undefine(admin).await;
         remove(&Api::<StorageClass>::all(admin.clone()), |_| Api::all(admin.clone())).await;
         remove(&Api::<VolumeAttributesClass>::all(admin.clone()), |_| Api::all(admin.clone())).await;
         remove(&Api::<Volume>::all(admin.clone()), |ns| Api::namespaced(admin.clone(), ns)).await;

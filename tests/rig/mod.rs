@@ -40,6 +40,8 @@ mod process;
 mod proxy;
 mod rogue;
 mod second;
+mod snapshot_controller;
+pub mod snapshot_kinds;
 mod stall;
 mod walk;
 
@@ -67,6 +69,7 @@ use process::Moor;
 pub use proxy::ON_THE_PATH;
 use proxy::{Role, Upstream};
 pub use second::SecondServer;
+pub use snapshot_controller::{SnapshotController, at};
 pub use walk::{Victim, Walk, changes_a_volume};
 
 /// moor's own namespace.

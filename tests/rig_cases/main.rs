@@ -58,6 +58,7 @@ mod targets;
 mod visibility;
 mod volume_calls;
 mod volume_health;
+mod volume_snapshots;
 mod workloads;
 mod wrong_answers;
 
@@ -114,6 +115,7 @@ fn main() -> ExitCode {
         visibility::CASES,
         volume_calls::CASES,
         volume_health::CASES,
+        volume_snapshots::CASES,
         workloads::CASES,
         wrong_answers::CASES,
         // Last: what follows the objects here does not know that they went back.

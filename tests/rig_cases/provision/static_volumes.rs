@@ -19,7 +19,7 @@ use crate::rig::{Binder, CONTROLLER, Cluster, Options, Rig, SPACE, registered};
 
 impl Rig {
     /// Makes storage with a PersistentVolume that somebody has written by hand, and a claim that is bound to it.
-    pub(super) async fn make_static(&self, name: &str, policy: &str) {
+    pub async fn make_static(&self, name: &str, policy: &str) {
         let handle = self.fake.backend().add(name);
         self.cluster.bind(name, name, &json!({ "driver": DRIVER, "volumeHandle": handle })).await;
         self.set_reclaim_policy(name, policy).await;
