@@ -243,8 +243,8 @@ pub struct AttachmentStatus {
     /// When the current step is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_retry: Option<Time>,
-    /// What is wrong with the volume on its node, by kind. Written by the node's own agent: empty once it has looked and found
-    /// nothing, absent before that.
+    /// What is wrong with the volume on its node, by kind. Written by the node's own agent: empty once it is over, and
+    /// absent while nothing has been wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8))]
     pub health: Option<Vec<HealthFinding>>,

@@ -122,7 +122,7 @@ pub struct VolumeHandleStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<Drift>,
     /// What the driver's Controller service says is wrong with the volume. Written by the agent of spec.controller: empty once
-    /// the driver has said that nothing is, absent before that.
+    /// it is over, and absent while nothing has been wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8))]
     pub health: Option<Vec<HealthFinding>>,

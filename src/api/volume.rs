@@ -277,7 +277,7 @@ pub struct VolumeStatus {
     /// Exported: Pods can use it by spec.persistentVolumeClaim; absent without that.
     /// Modified: the driver has taken spec.mutableParameters; absent if they never changed.
     /// Applied: claims get the volume as spec.capabilities and spec.mountOptions say; absent if they never changed.
-    /// Healthy: nothing is wrong with the volume as far as anybody has looked; absent while nobody has.
+    /// Healthy: nothing is wrong with the volume any more as far as anybody has looked; absent while nothing has been.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::schema::conditions")]
     pub conditions: Vec<Condition>,

@@ -96,7 +96,7 @@ async fn report(agent: &Agent, handle: &VolumeHandle, driver: DriverSeen) -> Res
     let found =
         health::found(&Look { mount, driver, bytes: None, inodes: None, is_written: false }, &reported);
     let now = health::report(&found, &reported, &whole_second(Timestamp::now()), false);
-    if after.health.as_ref() == Some(&now) {
+    if after.health.as_deref().unwrap_or_default() == now {
         return Ok(());
     }
     after.health = Some(now);

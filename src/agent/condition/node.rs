@@ -232,7 +232,8 @@ async fn report(agent: &Agent, attachment: &Arc<Attachment>, look: &Look) {
     let found = health::found(look, &reported);
     let anew = agent.volumes_known.may_reword(&uid);
     let now = health::report(&found, &reported, &whole_second(Timestamp::now()), anew);
-    if after.health.as_ref() == Some(&now) {
+    // Of one that was never ill nothing is written: most are well, and each write costs.
+    if after.health.as_deref().unwrap_or_default() == now {
         return;
     }
     tracing::info!(attachment = attachment.metadata.name, findings = ?found, "how the volume is has changed");
