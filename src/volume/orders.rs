@@ -77,7 +77,17 @@ fn has_turn(seen: &Seen<'_>, other: VolumeOperation) -> bool {
     let volume = seen.volume;
     let ordered = volume.spec.assignment.as_ref().map(|assignment| assignment.operation);
     if ordered == Some(VolumeOperation::Revalidate) {
-        return !edit::has_just_failed(volume);
+        // What has never been tried does not wait for the back-off of a question that was answered with no.
+        let is_new = match other {
+            VolumeOperation::Expand => growth::fails(volume).is_none(),
+            VolumeOperation::Modify => modification::fails(volume).is_none(),
+            VolumeOperation::Create
+            | VolumeOperation::Validate
+            | VolumeOperation::Adopt
+            | VolumeOperation::Revalidate
+            | VolumeOperation::Delete => false,
+        };
+        return !(edit::has_just_failed(volume) || (edit::is_refused(volume) && is_new));
     }
     let other_failed = match other {
         VolumeOperation::Expand => {

@@ -98,8 +98,7 @@ FIXED = (
     Fixed("Volume", {"capacity": None}, ("spec.capacity cannot be taken away",)),
     Fixed("Volume", {"capacityLimit": "9Gi"}, ("spec.capacityLimit", "immutable")),
     Fixed("Volume", {"parameters": {"a": "b"}}, ("spec.parameters is immutable",)),
-    Fixed("Volume", {"capabilities": [use("MultiNodeReader")]}, ("spec.capabilities is immutable",)),
-    Fixed("Volume", {"mountOptions": {"fsType": "xfs"}}, ("spec.mountOptions is immutable",)),
+    Fixed("Volume", {"mountOptions": {"fsType": "xfs"}}, ("spec.mountOptions.fsType is immutable",)),
     Fixed("Volume", {"topology": TOPOLOGY}, ("spec.topology is immutable",)),
     Fixed("Plugin", {"driverName": "other"}, ("spec.driverName is immutable", "create another Plugin")),
 )

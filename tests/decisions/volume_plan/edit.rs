@@ -5,6 +5,7 @@ use moor::api::capability::{MountOptions, VolumeUse};
 use moor::api::conditions::{CallFailure, Desired, Reason, set};
 use moor::api::edit::{Edit, EditAnswer, GrantedUse};
 use moor::volume::edit::is_open;
+use moor::volume::modification::failed;
 
 use super::*;
 
@@ -52,6 +53,10 @@ fn answer(row: &mut Row, error: Option<&str>) {
     let number = row.volume.edit().unwrap().number;
     let error = error.map(|code| CallFailure { code: code.into(), ..CallFailure::default() });
     row.volume.status.as_mut().unwrap().edit = Some(EditAnswer { number, error });
+}
+
+fn gold() -> std::collections::BTreeMap<String, String> {
+    [("tier".to_owned(), "gold".to_owned())].into()
 }
 
 /// The Volume says this, and has not been changed since.
@@ -165,24 +170,28 @@ fn flags_need_the_right_to_choose_them() {
 fn an_edit_takes_its_turn() {
     let mut row = added(Create);
     row.modifies = Some(true);
-    row.volume.spec.mutable_parameters = [("tier".to_owned(), "gold".to_owned())].into();
+    row.volume.spec.mutable_parameters = gold();
     assert_eq!(follow(&mut row), Revalidate, "it has not been asked");
     answer(&mut row, Some("InvalidArgument"));
-    assert_eq!(row.plan(), VolumeStep::Idle, "the leader goes by what the agent says of it");
-    say(&mut row, Reason::EditNotConfirmed);
-    assert_eq!(follow(&mut row), Modify);
+    row.volume.metadata.generation = Some(1);
+    assert_eq!(follow(&mut row), Modify, "it does not wait until the driver is asked again");
     row.volume.metadata.generation = Some(2);
     assert_eq!(row.plan(), VolumeStep::Idle, "what runs comes to its end");
     say(&mut row, Reason::ModifyVolumeFailed);
-    assert_eq!(step(&row).operation, Revalidate, "it has failed");
+    failed(row.volume.status.as_mut().unwrap(), &gold(), CallFailure::default(), false);
+    assert_eq!(follow(&mut row), Revalidate, "it has failed");
+    row.volume.metadata.generation = Some(3);
+    assert_eq!(row.plan(), VolumeStep::Idle, "and now the other one waits");
+    say(&mut row, Reason::EditNotConfirmed);
+    assert_eq!(follow(&mut row), Modify);
     row.volume.metadata.generation = Some(3);
     let wanted = row.volume.spec.mutable_parameters.clone();
     let status = row.volume.status.as_mut().unwrap();
-    (status.mutable_parameters, status.conditions) = (wanted, Vec::new());
+    (status.mutable_parameters, status.conditions, status.modification) = (wanted, Vec::new(), None);
     assert_eq!(follow(&mut row), Revalidate, "nothing else is due");
     let mut running = added(Modify);
     running.modifies = Some(true);
-    running.volume.spec.mutable_parameters = [("tier".to_owned(), "gold".to_owned())].into();
+    running.volume.spec.mutable_parameters = gold();
     assert_eq!(running.plan(), VolumeStep::Idle, "one that runs is not broken off");
 }
 

@@ -39,7 +39,13 @@ const KINDS: [&str; 14] = [
 ];
 
 /// Where mount flags have to be, since users and the leader put them there for the agents to read.
-const FLAGS: [&str; 2] = ["/spec/mountOptions", "/spec/fixed/mountOptions"];
+const FLAGS: [&str; 5] = [
+    "/spec/mountOptions",
+    "/spec/fixed/mountOptions",
+    "/spec/assignment/granted/mountFlags",
+    "/spec/assignment/made/mountFlags",
+    "/spec/assignment/edit/mountFlags",
+];
 
 /// Names of the fields of `spec.secrets`.
 const FIELDS: [&str; 9] = [
@@ -206,6 +212,10 @@ pub(super) async fn no_secret_is_to_be_seen_anywhere(cluster: Arc<Cluster>) {
     fail_once(&rig, "v", Rpc::ControllerModifyVolume, change(&rig, "v", gold)).await;
     rig.until_volume_gets("v", |status| status.mutable_parameters.contains_key("tier")).await;
 
+    let edited = json!({ "mountOptions": { "mountFlags": [format!("x-edited={}", canary("edited"))] } });
+    fail_once(&rig, "v", Rpc::ValidateVolumeCapabilities, change(&rig, "v", edited)).await;
+    rig.until_volume_gets("v", |status| status.edit.as_ref().is_some_and(|edit| edit.error.is_none())).await;
+
     fail_once(&rig, "v", Rpc::CreateSnapshot, async { rig.make_snapshot(&snapshot("s", "v")).await }).await;
     rig.until_snapshot("s", SnapshotState::Ready).await;
     let handle = rig.fake.backend().add_snapshot("found", "v");
@@ -213,7 +223,7 @@ pub(super) async fn no_secret_is_to_be_seen_anywhere(cluster: Arc<Cluster>) {
     fail_once(&rig, "found", Rpc::ListSnapshots, register).await;
     rig.until_snapshot("found", SnapshotState::Ready).await;
 
-    let words: Vec<_> = FIELDS.iter().chain(&["flags", "claim"]).map(|of| canary(of)).collect();
+    let words: Vec<_> = FIELDS.iter().chain(&["flags", "claim", "edited"]).map(|of| canary(of)).collect();
     let mut seen = places(&rig, &words, &NODES).await;
     // What is on its disk is read again.
     rig.restart_and_wait(NODE).await;
