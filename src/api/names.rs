@@ -119,11 +119,18 @@ pub fn capacity_name(driver: &str, class_uid: &str, segments: &BTreeMap<String, 
 /// Whether an object may have this name: what the schema lets through for one.
 #[must_use]
 pub fn is_object_name(name: &str) -> bool {
-    let is_end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let is_part = |part: &str| {
-        part.starts_with(is_end) && part.ends_with(is_end) && part.chars().all(|c| is_end(c) || c == '-')
-    };
     name.len() <= LONGEST && name.split('.').all(is_part)
+}
+
+/// Whether a namespace may have this name.
+#[must_use]
+pub fn is_namespace_name(name: &str) -> bool {
+    name.len() <= 63 && is_part(name)
+}
+
+fn is_part(part: &str) -> bool {
+    let is_end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    part.starts_with(is_end) && part.ends_with(is_end) && part.chars().all(|c| is_end(c) || c == '-')
 }
 
 /// The names of nodes are ASCII.

@@ -14,21 +14,3 @@ pub fn expand<'a>(template: &str, word: impl Fn(&str) -> Option<&'a str>) -> Res
     said.push_str(rest);
     Ok(said)
 }
-
-/// Whether a namespace may have this name.
-#[must_use]
-pub fn is_label(text: &str) -> bool {
-    text.len() <= 63 && is_part(text)
-}
-
-/// Whether a Secret may have this name.
-#[must_use]
-pub fn is_name(text: &str) -> bool {
-    text.len() <= 253 && text.split('.').all(is_part)
-}
-
-fn is_part(text: &str) -> bool {
-    let of_it = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let ends = [text.bytes().next(), text.bytes().last()];
-    ends.into_iter().all(|end| end.is_some_and(of_it)) && text.bytes().all(|byte| of_it(byte) || byte == b'-')
-}

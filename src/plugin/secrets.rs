@@ -1,7 +1,8 @@
 //! What the Secrets that a Plugin names are for one volume.
 
+use crate::api::names::{is_namespace_name, is_object_name};
 use crate::api::secrets::{SecretRefs, SecretTemplate, SecretTemplates};
-use crate::api::template::{expand, is_label, is_name};
+use crate::api::template::expand;
 
 /// Most characters of what is no name that are shown.
 const SHOWN: usize = 320;
@@ -94,10 +95,10 @@ fn secret(
         word => of_namespace(word),
     };
     let namespace = expand(&template.namespace, of_namespace)
-        .and_then(|namespace| if is_label(&namespace) { Ok(namespace) } else { Err(namespace) })
+        .and_then(|namespace| if is_namespace_name(&namespace) { Ok(namespace) } else { Err(namespace) })
         .map_err(|value| lack("namespace", value, "namespace"))?;
     let name = expand(&template.name, of_name)
-        .and_then(|name| if is_name(&name) { Ok(name) } else { Err(name) })
+        .and_then(|name| if is_object_name(&name) { Ok(name) } else { Err(name) })
         .map_err(|value| lack("name", value, "Secret"))?;
     Ok(format!("{namespace}/{name}"))
 }

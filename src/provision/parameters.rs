@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::annotations::Annotations;
+use crate::api::names;
 use crate::api::secrets::{SecretFor, SecretRefs};
 use crate::api::template;
 
@@ -294,10 +295,10 @@ pub(super) fn named(
 ) -> Result<String, ParameterError> {
     let not_a_name =
         |key: &str, value: String, what| Err(ParameterError::NotAName { key: key.to_owned(), value, what });
-    if !template::is_label(&namespace) {
+    if !names::is_namespace_name(&namespace) {
         return not_a_name(namespace_key, namespace, "namespace");
     }
-    if !template::is_name(&name) {
+    if !names::is_object_name(&name) {
         return not_a_name(key, name, "Secret");
     }
     Ok(format!("{namespace}/{name}"))

@@ -2,9 +2,8 @@
 
 use super::super::page::Page;
 use super::super::scene::{Scene, Scope, node_of};
-use super::super::words::turned_age;
-use super::plugin::{services, volumes_on};
-use super::rows::{attachments, claims, conditions_of, ills};
+use super::plugin::process;
+use super::rows::{attachments, claims, ills};
 use crate::api::PluginInstance;
 
 /// Adds the page. False: there is nothing to say.
@@ -31,7 +30,7 @@ pub(super) fn add(page: &mut Page, scene: &Scene, node: &str, scope: &Scope) -> 
         );
     }
     instances.sort_by_key(|instance| &instance.spec.plugin_name);
-    drivers(page, scene, node, &instances);
+    drivers(page, scene, &instances);
     let of = scope.of();
     claims(page, scene, &format!("Claims{of} that have a volume there"), using.into_iter());
     claims(page, scene, &format!("Claims{of} that wait for one there"), waiting.into_iter());
@@ -39,28 +38,15 @@ pub(super) fn add(page: &mut Page, scene: &Scene, node: &str, scope: &Scope) -> 
     true
 }
 
-fn drivers(page: &mut Page, scene: &Scene, node: &str, instances: &[&PluginInstance]) {
+fn drivers(page: &mut Page, scene: &Scene, instances: &[&PluginInstance]) {
     if instances.is_empty() {
         let sees = scene.sees::<PluginInstance>();
         page.heading(if sees { "No driver was found there" } else { "Its drivers are not seen" });
         return;
     }
     let row = |instance: &&PluginInstance| {
-        let status = instance.status.clone().unwrap_or_default();
-        let plugin = &instance.spec.plugin_name;
-        [
-            plugin.clone(),
-            if status.healthy { "yes" } else { "no" }.to_owned(),
-            turned_age(
-                scene.now,
-                &instance.metadata,
-                conditions_of(Some(&status), |status| &status.conditions),
-            ),
-            services(status.controller, status.node).to_owned(),
-            volumes_on(scene, node, plugin, status.max_volumes),
-            status.node_id,
-            status.version,
-        ]
+        let [well, since, serves, volumes, id, version] = process(scene, instance);
+        [instance.spec.plugin_name.clone(), well, since, serves, volumes, id, version]
     };
     page.heading("Drivers");
     let rows: Vec<_> = instances.iter().map(row).collect();

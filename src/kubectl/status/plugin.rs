@@ -63,21 +63,9 @@ fn instances(page: &mut Page, scene: &Scene, plugin: &str) {
         return;
     }
     let row = |instance: &&PluginInstance| {
-        let status = instance.status.clone().unwrap_or_default();
-        [
-            instance.spec.node_name.clone(),
-            if status.healthy { "yes" } else { "no" }.to_owned(),
-            turned_age(
-                scene.now,
-                &instance.metadata,
-                conditions_of(Some(&status), |status| &status.conditions),
-            ),
-            services(status.controller, status.node).to_owned(),
-            volumes_on(scene, &instance.spec.node_name, plugin, status.max_volumes),
-            status.node_id,
-            status.version,
-            scene.heard(&instance.spec.node_name),
-        ]
+        let [well, since, serves, volumes, id, version] = process(scene, instance);
+        let node = &instance.spec.node_name;
+        [node.clone(), well, since, serves, volumes, id, version, scene.heard(node)]
     };
     page.heading("Instances");
     let rows: Vec<_> = all.iter().map(row).collect();
@@ -85,6 +73,21 @@ fn instances(page: &mut Page, scene: &Scene, plugin: &str) {
     for instance in all {
         ills(page, scene, instance, &format!("on {}", instance.spec.node_name));
     }
+}
+
+/// What tables of processes say of one: whether it is well, since when, what it serves, the volumes on its node, and how its
+/// driver calls the node and itself.
+pub(super) fn process(scene: &Scene, instance: &PluginInstance) -> [String; 6] {
+    let status = instance.status.clone().unwrap_or_default();
+    let (node, plugin) = (&instance.spec.node_name, &instance.spec.plugin_name);
+    [
+        if status.healthy { "yes" } else { "no" }.to_owned(),
+        turned_age(scene.now, &instance.metadata, conditions_of(Some(&status), |status| &status.conditions)),
+        services(status.controller, status.node).to_owned(),
+        volumes_on(scene, node, plugin, status.max_volumes),
+        status.node_id,
+        status.version,
+    ]
 }
 
 /// What a process serves.
