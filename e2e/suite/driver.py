@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from e2e.cluster import Cluster
 from e2e.cluster.node_config import SHARED_SOURCE
@@ -14,6 +16,10 @@ from .objects import PLUGIN
 
 ANY = "any"
 BEFORE, AFTER = "before", "after"
+
+
+# What the driver keeps of a volume or a snapshot.
+Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,15 @@ def _times(path: Path) -> int | None:
         return None
 
 
+def _records(folder: Path, name: str) -> dict[str, Record]:
+    found = {}
+    for path in sorted(folder.glob(f"*/{name}")):
+        # It may be deleted meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            found[path.parent.name] = json.loads(path.read_text())
+    return found
+
+
 class LoopDriver:
     """The drivers of all nodes: they share one folder."""
 
@@ -77,14 +92,28 @@ class LoopDriver:
         except FileNotFoundError:
             return 0
 
+    # Storage. It exists if and only if its record does.
+
+    def volumes(self) -> dict[str, Record]:
+        """The records of all volumes, by their ids."""
+        return _records(self._folder / "volumes", "volume.json")
+
+    def snapshots(self) -> dict[str, Record]:
+        """The records of all snapshots, by their ids. Of groups the suite takes none."""
+        return _records(self._folder / "snapshots", "snapshot.json")
+
+    def kept(self) -> set[str]:
+        """The ids of all volumes and snapshots."""
+        return {*self.volumes(), *self.snapshots()}
+
     # Faults. One file serves one RPC on one node, or on any; a call looks at both.
 
-    def hang(self, rpc: str, when: str = BEFORE) -> Fault:
-        """The next call of this RPC stops there until the fault is released or the driver is killed.
+    def hang(self, rpc: str, when: str = BEFORE, seconds: float = 90) -> Fault:
+        """The next call of this RPC stops there until the fault is released, the driver is killed or the time is up.
 
         A second one for the same RPC may be asked for when the first has been met.
         """
-        return self._ask(rpc, {"when": when, "do": "hang", "times": 1, "secondsMax": 90})
+        return self._ask(rpc, {"when": when, "do": "hang", "times": 1, "secondsMax": seconds})
 
     def fail(self, rpc: str, code: str, when: str = BEFORE, times: int | None = None) -> Fault:
         """The next calls of this RPC fail there: so many, or all until the fault is released."""

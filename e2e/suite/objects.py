@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 GROUP_VERSION = "moor.dev/v1alpha1"
@@ -9,6 +10,8 @@ PLUGIN = "loop.moor.dev"
 FINALIZER = "moor.dev/detach"
 
 Object = dict[str, Any]
+# Says whether an object is as somebody waits for it to be.
+Holds = Callable[[Object], object]
 
 _PLURALS = {
     "Plugin": "plugins",

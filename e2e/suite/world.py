@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from e2e.cluster import ApiError, Cluster, Node, Problem
 
@@ -133,7 +133,7 @@ class World:
         ]
 
     def await_that(
-        self, kind: str, name: str, what: str, holds: Callable[[Object], object], timeout: float = 30
+        self, kind: str, name: str, what: str, holds: objects.Holds, timeout: float = 30
     ) -> Object:
         """Waits until a condition holds for an object; says what it was instead if it never does."""
 

@@ -8,6 +8,7 @@ _MODULES = (
     "native",
     "file_systems",
     "block_devices",
+    "edits",
     "snapshots",
     "owners",
     "sharing",

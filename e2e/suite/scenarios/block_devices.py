@@ -4,38 +4,37 @@ from __future__ import annotations
 
 from e2e.cluster import Node
 
+from ..content import BLOCK
 from ..objects import use
 from ..registry import scenario
 from ..world import World, expect
-
-SIZE = 8 * 1024 * 1024
 
 
 @scenario("a raw block claim moves to another node with its bytes", namespace="block-moves")
 def block_moves(world: World) -> None:
     world.ready_volume(capabilities=[use(block=True)])
     path = world.ready_claim("writer", world.first, attachmentMode="BlockDevice")
-    digest = _fill(world.first, path)
+    digest = BLOCK.write(world.first.shell, path)
     world.remove("VolumeClaim", "writer")
 
     path = world.ready_claim("reader", world.second, attachmentMode="BlockDevice")
-    expect(_digest(world.second, path) == digest, "the device has other bytes on the second node")
+    expect(BLOCK.digest(world.second.shell, path) == digest, "the device has other bytes on the second node")
 
 
 @scenario("a read-only block claim reads and cannot write", namespace="block-read-only")
 def block_read_only(world: World) -> None:
     world.ready_volume(capabilities=[use(block=True)])
     path = world.ready_claim("writer", world.first, attachmentMode="BlockDevice")
-    digest = _fill(world.first, path)
+    digest = BLOCK.write(world.first.shell, path)
 
     # Beside the writer, and alone.
     beside = world.ready_claim("beside", world.first, attachmentMode="BlockDevice", readOnly=True)
-    expect(_digest(world.first, beside) == digest, "the reader beside the writer reads other bytes")
+    expect(BLOCK.digest(world.first.shell, beside) == digest, "the reader beside the writer reads other bytes")
     _expect_no_write(world.first, beside)
     world.remove("VolumeClaim", "writer", "beside")
     alone = world.ready_claim("alone", world.second, attachmentMode="BlockDevice", readOnly=True)
     _expect_no_write(world.second, alone)
-    expect(_digest(world.second, alone) == digest, "a refused write has changed the device")
+    expect(BLOCK.digest(world.second.shell, alone) == digest, "a refused write has changed the device")
 
 
 @scenario("one volume as a device, and never as both at once", namespace="block-and-file-system")
@@ -48,17 +47,6 @@ def device_or_file_system(world: World) -> None:
     world.await_ready("VolumeClaim", "raw", timeout=20)
     kind = world.first.shell(f"blkid -o value -s TYPE {world.target('raw')}").strip()
     expect(kind == "ext4", f"the device holds {kind!r}, and ext4 was mounted before")
-
-
-def _fill(node: Node, device: str) -> str:
-    """Random bytes on the device, and their digest."""
-    node.shell(f"test -b {device}")
-    node.shell(f"head -c {SIZE} /dev/urandom | dd of={device} bs=1M conv=fsync,notrunc status=none")
-    return _digest(node, device)
-
-
-def _digest(node: Node, device: str) -> str:
-    return node.shell(f"dd if={device} bs=1M count={SIZE // 1024 // 1024} status=none | sha256sum").split()[0]
 
 
 def _expect_no_write(node: Node, device: str) -> None:
