@@ -84,14 +84,14 @@ rig:
 $(rigs:%=rig-%): rig-%:
 	MOOR_RIG=$(EXTENT) $(CARGO) test --locked --test rig -- $(call rig_cases,$*)
 
-# What the suite's selection of Kubernetes' storage tests runs beside the cluster's programs.
-storage_parts = e2e.test agnhost ginkgo
+# What the suite runs beside the cluster's programs: Kubernetes' storage tests, and what takes VolumeSnapshots.
+suite_parts = e2e.test agnhost ginkgo snapshot-controller
 
 # The slow programs first, so that a fresh machine shows at once what takes its time. The rig and the suite mostly wait, so
 # they run side by side when nothing is left to be built; each ends with a summary of its own.
 test:
 	@$(harness) parts
-	@$(harness) parts $(storage_parts)
+	@$(harness) parts $(suite_parts)
 	@$(harness) image
 	$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory -j2 rig suite

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import platform
 import shutil
@@ -19,6 +20,8 @@ from .paths import PARTS_SOURCE, cache
 
 KUBERNETES = "v1.34.4"
 HELM = "helm.sh/helm/v4/cmd/helm@v4.3.1"
+SNAPSHOT_CONTROLLER = "snapshot-controller"
+_SNAPSHOTTER = "github.com/kubernetes-csi/external-snapshotter"
 CSI_SANITY = "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity@v5.4.0"
 
 _MAJOR, _MINOR, _ = KUBERNETES.removeprefix("v").split(".")
@@ -40,6 +43,7 @@ class Part:
     package: str = ""  # of a module that go.mod names as a tool; without either: a command of our own
     static: bool = False
     tests: bool = False  # the package's tests are the program
+    apart: bool = False  # its folder is a module of its own, since it wants other versions than the rest
     optional: bool = False  # built only when it is named
 
     def command(self, folder: Path) -> list[str]:
@@ -53,6 +57,11 @@ class Part:
             "go", *verb, "-trimpath", "-buildvcs=false", "-ldflags", link,
             "-o", str(folder / self.name), self.package or f"./cmd/{self.name}",
         ]  # fmt: skip
+
+    @property
+    def source(self) -> Path:
+        """The folder of the module from which it is made."""
+        return PARTS_SOURCE / "cmd" / self.name if self.apart else PARTS_SOURCE
 
     def environment(self, folder: Path) -> Mapping[str, str]:
         settings = {"GOBIN": str(folder), "GOWORK": "off"}
@@ -76,6 +85,7 @@ PARTS = (
     Part("e2e.test", "6 min", package="k8s.io/kubernetes/test/e2e", tests=True, optional=True),
     Part("agnhost", "1 min", package="k8s.io/kubernetes/test/images/agnhost", static=True, optional=True),
     Part("ginkgo", "30 s", package="github.com/onsi/ginkgo/v2/ginkgo", optional=True),
+    Part(SNAPSHOT_CONTROLLER, "30 s", package=f"{_SNAPSHOTTER}/v8/cmd/snapshot-controller", apart=True, optional=True),
 )
 
 
@@ -84,7 +94,8 @@ def folder() -> Path:
     digest = hashlib.sha256()
     own = [part for part in PARTS if not part.module]
     sources = [source for part in own for source in sorted((PARTS_SOURCE / "cmd" / part.name).glob("*.go"))]
-    for source in (PARTS_SOURCE / "go.mod", PARTS_SOURCE / "go.sum", *sources):
+    modules = [PARTS_SOURCE, *(part.source for part in own if part.apart)]
+    for source in (*(module / file for module in modules for file in ("go.mod", "go.sum")), *sources):
         digest.update(f"{source.relative_to(PARTS_SOURCE)}\0".encode())
         digest.update(source.read_bytes())
     for word in (_KUBERNETES_LINK, HELM, CSI_SANITY, platform.machine(), os.environ.get("KUBEBUILDER_ASSETS", "")):
@@ -94,6 +105,13 @@ def folder() -> Path:
 
 def program(name: str) -> Path:
     return folder() / name
+
+
+def snapshot_kinds() -> list[Path]:
+    """The definitions of VolumeSnapshots and what belongs to them, from the module of their Go types."""
+    (part,) = [part for part in PARTS if part.name == SNAPSHOT_CONTROLLER]
+    told = run(["go", "mod", "download", "-json", f"{_SNAPSHOTTER}/client/v8"], cwd=part.source, env={"GOWORK": "off"}).stdout
+    return sorted((Path(json.loads(told)["Dir"]) / "config" / "crd").glob("snapshot.storage.k8s.io_*.yaml"))
 
 
 def ensure(names: Iterable[str] | None = None) -> Path:
@@ -145,7 +163,7 @@ def _build(missing: list[Part], target: Path) -> None:
         start = time.monotonic()
         line = f"[{number}/{len(missing)}] {part.name} … about {part.duration} the first time … "
         print(line, end="", file=sys.stderr, flush=True)
-        run(part.command(staging), cwd=PARTS_SOURCE, env=part.environment(staging))
+        run(part.command(staging), cwd=part.source, env=part.environment(staging))
         # Moved only when whole: a build that was interrupted leaves nothing that looks finished.
         (staging / part.name).rename(target / part.name)
         say(f"{time.monotonic() - start:.0f} s")

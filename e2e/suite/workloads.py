@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from e2e.cluster import ApiError, Node, Problem
 
-from .objects import PLUGIN, Object
+from .objects import PLUGIN, Holds, Object
 from .pods import AGENT
 from .world import Failed, World, expect
 
@@ -45,14 +45,22 @@ class Workloads:
         return name
 
     def claim(
-        self, name: str = "data", *, late: bool = False, block: bool = False, mode: str = "ReadWriteOnce", size: str = "64Mi"
+        self,
+        name: str = "data",
+        *,
+        late: bool = False,
+        block: bool = False,
+        mode: str = "ReadWriteOnce",
+        size: str = "64Mi",
+        **fields: object,
     ) -> None:
-        """A PersistentVolumeClaim; one that waits for no Pod is bound afterwards."""
+        """A PersistentVolumeClaim; one that waits for no Pod is bound afterwards. `fields` go into its spec."""
         spec = {
             "accessModes": [mode],
             "volumeMode": "Block" if block else "Filesystem",
             "storageClassName": self.storage_class(late=late),
             "resources": {"requests": {"storage": size}},
+            **fields,
         }
         self._api.post(self._path("persistentvolumeclaims"), {"metadata": {"name": name}, "spec": spec})
         if not late:
@@ -60,17 +68,8 @@ class Workloads:
 
     def await_bound(self, name: str, timeout: float = 30) -> Object:
         """The PersistentVolume that a claim is bound to."""
-        try:
-            self._world.cluster.wait_for(
-                f"the claim {name} to be bound",
-                lambda: self._get("persistentvolumeclaims", name)["status"]["phase"] == "Bound",
-                timeout,
-            )
-        except Problem as problem:
-            told = self._world.cluster.kubectl("describe", "pvc", name, "-n", self._namespace, check=False).stdout
-            raise Failed(f"{problem.what}:\n{told}") from None
-        volume = self._get("persistentvolumeclaims", name)["spec"]["volumeName"]
-        found: Object = self._api.get(f"{_CORE}/persistentvolumes/{volume}")
+        claim = self.await_claim(name, "to be bound", lambda item: item["status"]["phase"] == "Bound", timeout)
+        found: Object = self._api.get(f"{_CORE}/persistentvolumes/{claim['spec']['volumeName']}")
         return found
 
     def pod(self, name: str, claim: str, node: Node | None = None, **fields: object) -> None:
@@ -110,6 +109,27 @@ class Workloads:
             self.delete_pod(name)
         for name in names:
             self.await_pod_gone(name)
+
+    def change_claim(self, name: str, spec: Object) -> None:
+        self._api.patch(self._path("persistentvolumeclaims", name), {"spec": spec})
+
+    def await_claim(self, name: str, what: str, holds: Holds, timeout: float = 45) -> Object:
+        """Waits until a condition holds for a PersistentVolumeClaim; tells what there is instead if it never does."""
+
+        def look() -> Object | None:
+            item = self._get("persistentvolumeclaims", name)
+            return item if holds(item) else None
+
+        try:
+            found = self._world.cluster.wait_for(f"the claim {name} {what}", look, timeout)
+        except Problem as problem:
+            raise Failed(f"{problem.what}:\n{self._told(name)}") from None
+        assert found is not None
+        return found
+
+    def set_reclaim_policy(self, volume: str, policy: str) -> None:
+        """What becomes of the storage when nobody claims the PersistentVolume any more."""
+        self._api.patch(f"{_CORE}/persistentvolumes/{volume}", {"spec": {"persistentVolumeReclaimPolicy": policy}})
 
     def remove_claims(self, *names: str, timeout: float = 60) -> None:
         """Deletes claims and waits until Kubernetes lets them go, and until their PersistentVolumes have gone too."""
@@ -215,6 +235,9 @@ class Workloads:
         """Any image that is on the nodes and has a shell."""
         agent = self._world.pods.objects(AGENT)[0]
         return str(agent["spec"]["containers"][0]["image"])
+
+    def _told(self, claim: str) -> str:
+        return self._world.cluster.kubectl("describe", "pvc", claim, "-n", self._namespace, check=False).stdout
 
     # Paths.
 

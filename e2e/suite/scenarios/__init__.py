@@ -18,6 +18,7 @@ _MODULES = (
     "cost",
     "adoption",
     "mount_library",
+    "lives",
     "pods",
     "pod_failures",
     "charts",

@@ -131,7 +131,7 @@ def examples(world: World) -> None:
     _wait(world, "pod/existing", until="condition=Ready")
     work.await_words("existing", f"cat {MOUNT}/hello", "hello")
     _delete(world, work, "static-volume", handle=handle)
-    _set_reclaim_policy(world, volume, "Delete")
+    work.set_reclaim_policy(volume, "Delete")
     work.await_volumes_gone(volume)
 
 
@@ -178,11 +178,6 @@ def _outliving(world: World, work: Workloads) -> tuple[str, str]:
     """What the example says: the volume of the first Pod outlives its claim. The PersistentVolume, and the driver's id."""
     volume = work.await_bound("first")
     name = str(volume["metadata"]["name"])
-    _set_reclaim_policy(world, name, "Retain")
+    work.set_reclaim_policy(name, "Retain")
     _delete(world, work, "pod")
     return name, str(volume["spec"]["csi"]["volumeHandle"])
-
-
-def _set_reclaim_policy(world: World, volume: str, policy: str) -> None:
-    spec = {"spec": {"persistentVolumeReclaimPolicy": policy}}
-    world.cluster.api.patch(f"/api/v1/persistentvolumes/{volume}", spec)
