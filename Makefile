@@ -5,6 +5,7 @@ CARGO ?= cargo
 NODES ?=
 SEED ?=
 MINUTES ?= 10
+VOLUMES ?= 1000
 HELM_ARGS ?=
 DRIVER ?=
 FOCUS ?=
@@ -24,7 +25,7 @@ help:
 	@echo 'make suite      the cases on a real cluster'
 	@echo 'make test       everything, the cluster suite included; of what sweeps a space a short form'
 	@echo 'make sweep      the whole sweeps, every rig case under lagging watches, a long soak: some hours'
-	@echo 'make soak       random work and crashes on a test cluster; SEED=number MINUTES=10'
+	@echo 'make soak       random work and crashes on a test cluster, then volumes under faults; SEED=number MINUTES=10 VOLUMES=1000'
 	@echo 'make e2e-storage  Kubernetes own storage tests on the loop driver, about half an hour; DRIVER=definition.yaml FOCUS=regex'
 	@echo 'make bench-pods how fast Pods start: without a volume, with one by moor, and by kubelet alone'
 	@echo 'make image      build the container image, print the path of its archive'
@@ -113,10 +114,10 @@ sweep:
 	$(MAKE) --no-print-directory check
 	$(MAKE) --no-print-directory rig EXTENT=all
 	$(MAKE) --no-print-directory lag
-	$(MAKE) --no-print-directory soak MINUTES=30
+	$(MAKE) --no-print-directory soak MINUTES=30 VOLUMES=1000
 
 soak:
-	@$(PYTHON) -m e2e.suite.soak $(if $(SEED),--seed="$(SEED)") --minutes="$(MINUTES)"
+	@$(PYTHON) -m e2e.suite.soak $(if $(SEED),--seed="$(SEED)") --minutes="$(MINUTES)" --volumes="$(VOLUMES)"
 
 # On the loop driver in a cluster of its own; with DRIVER on that driver, where it is installed.
 e2e-storage:

@@ -124,12 +124,14 @@ class Pods:
         """Replaces Pods whose containers were killed, for kubelet starts a container later each time."""
         return self.delete(_was_restarted)
 
-    def logs(self, role: str, lines: int | None = None, *, previous: bool = False) -> str:
-        """What the Pods of a role have written, marked with their names."""
+    def logs(self, role: str, lines: int | None = None, *, previous: bool = False, seconds: int = 0) -> str:
+        """What the Pods of a role have written, marked with their names; of the last so many seconds, or all."""
         arguments = ["logs", f"--namespace={NAMESPACE}", f"--selector=app.kubernetes.io/component={role}", "--prefix"]
         arguments.append(f"--tail={-1 if lines is None else lines}")
         if previous:
             arguments.append("--previous")
+        if seconds:
+            arguments.append(f"--since={seconds}s")
         return self._cluster.kubectl(*arguments, check=False).stdout
 
 

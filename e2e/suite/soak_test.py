@@ -30,6 +30,10 @@ class CommandTest(unittest.TestCase):
         self.assertIn("7", made.title)
         self.assertGreater(made.limit, 600)
 
+    def test_it_names_seed_and_time(self) -> None:
+        self.assertEqual(command(3, 600), "make soak SEED=3 MINUTES=10 VOLUMES=0")
+        self.assertEqual(command(3, 75), "make soak SEED=3 MINUTES=1.25 VOLUMES=0")
+
 
 class PlanTest(unittest.TestCase):
     def test_a_seed_decides_everything(self) -> None:
@@ -239,9 +243,3 @@ class InvariantsTest(unittest.TestCase):
         self.assertEqual(unsettled([ready, _claim("d", "node-1", "SingleNodeWriter", "Taken")]), ["d is Taken"])
         gone = _claim("e", "node-1", "SingleNodeWriter", going=True)
         self.assertEqual(unsettled([ready, gone]), ["e is still being deleted"])
-
-
-class CommandTest(unittest.TestCase):
-    def test_it_names_seed_and_time(self) -> None:
-        self.assertEqual(command(3, 600), "make soak SEED=3 MINUTES=10")
-        self.assertEqual(command(3, 75), "make soak SEED=3 MINUTES=1.25")

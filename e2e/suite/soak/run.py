@@ -27,7 +27,7 @@ Tell = Callable[[str], None]
 
 def command(seed: int, seconds: float) -> str:
     """What reproduces a run."""
-    return f"make soak SEED={seed} MINUTES={seconds / 60:g}"
+    return f"make soak SEED={seed} MINUTES={seconds / 60:g} VOLUMES=0"
 
 
 def soak(world: World, seed: int, seconds: float, tell: Tell) -> None:
@@ -39,7 +39,7 @@ def soak(world: World, seed: int, seconds: float, tell: Tell) -> None:
             tell("now all of it has to come to rest")
             hands.restore()
             _drain(hands, tell)
-            _until_nothing_moves(hands, lambda: sorted(leaks.leftovers(world.cluster) - before))
+            until_nothing_moves(hands, lambda: sorted(leaks.leftovers(world.cluster) - before))
             expect(hands.compared, "nothing that was written was ever compared: too short a run?")
         except (Failed, Problem, ApiError) as problem:
             raise Failed(f"{problem}\nthe same actions again: {command(seed, seconds)}") from problem
@@ -101,7 +101,7 @@ def _drain(hands: Hands, tell: Tell) -> None:
         for item in world.every(kind):
             if "deletionTimestamp" not in item["metadata"]:
                 world.delete(kind, str(item["metadata"]["name"]))
-    _until_nothing_moves(hands, lambda: [objects.told(item) for kind in _STORAGE for item in world.every(kind)])
+    until_nothing_moves(hands, lambda: [objects.told(item) for kind in _STORAGE for item in world.every(kind)])
 
 
 def _rest(hands: Hands) -> list[Object]:
@@ -111,11 +111,11 @@ def _rest(hands: Hands) -> list[Object]:
         _look(hands)
         return unsettled(hands.claims())
 
-    _until_nothing_moves(hands, busy)
+    until_nothing_moves(hands, busy)
     return hands.claims()
 
 
-def _until_nothing_moves(hands: Hands, busy: Callable[[], list[str]]) -> None:
+def until_nothing_moves(hands: Hands, busy: Callable[[], list[str]]) -> None:
     """Waits until nothing is busy. Fails when that which is busy stays the same for too long."""
     last: list[str] = []
     since = time.monotonic()
