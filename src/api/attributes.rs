@@ -6,6 +6,14 @@ use std::collections::BTreeMap;
 /// volume goes by it.
 pub const IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
 
+/// What a PersistentVolume has its driver given: what that gave when it made the volume, without the key that the provisioner has
+/// added. A driver may refuse a context that is not its own.
+#[must_use]
+pub fn of_driver(attributes: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let own = attributes.iter().filter(|(key, _)| *key != IDENTITY);
+    own.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
 /// The keys under which two volumes' attributes differ, without the one that names their provisioner. Only the keys may be told:
 /// the values can be secret.
 #[must_use]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{PersistentVolume, SecretReference};
 use kube::api::ObjectMeta;
 
-use crate::api::attributes::differing;
+use crate::api::attributes::{differing, of_driver};
 use crate::api::capability::{AccessMode, AttachmentMode, MountOptions, VolumeUse};
 use crate::api::secrets::SecretRefs;
 use crate::api::volume::{DeletionPolicy, VolumeSpec};
@@ -60,7 +60,7 @@ pub fn volume_of(persistent: &PersistentVolume, place: Place<'_>) -> Option<Volu
         spec: VolumeSpec {
             plugin_name: place.plugin.to_owned(),
             volume_handle: Some(csi.volume_handle.clone()),
-            volume_context: csi.volume_attributes.clone().unwrap_or_default(),
+            volume_context: csi.volume_attributes.as_ref().map(of_driver).unwrap_or_default(),
             capabilities: uses(spec.access_modes.iter().flatten(), is_block),
             mount_options: has_options.then_some(MountOptions { fs_type, mount_flags }),
             read_only: csi.read_only == Some(true),
@@ -110,6 +110,8 @@ fn secret(named: Option<&SecretReference>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use serde_json::{Value, json};
 
     use super::*;
@@ -119,7 +121,7 @@ mod tests {
         let mut spec = json!({
             "accessModes": ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteOnce"], "capacity": { "storage": "1Gi" },
             "persistentVolumeReclaimPolicy": "Delete", "mountOptions": ["noatime"],
-            "csi": { "driver": "d", "volumeHandle": "vol-1", "fsType": "xfs", "volumeAttributes": { "a": "b" },
+            "csi": { "driver": "d", "volumeHandle": "vol-1", "fsType": "xfs", "volumeAttributes": { "a": "b", IDENTITY: "1700-d" },
                      "nodeStageSecretRef": { "name": "key", "namespace": "team" } },
         });
         change(&mut spec);
@@ -146,7 +148,7 @@ mod tests {
             (options.fs_type.as_deref(), options.mount_flags),
             (Some("xfs"), vec!["noatime".to_owned()])
         );
-        assert_eq!(spec.volume_context["a"], "b");
+        assert_eq!(spec.volume_context, BTreeMap::from([("a".to_owned(), "b".to_owned())]));
         let secrets = spec.secrets.unwrap();
         assert_eq!(
             (secrets.node_stage.as_deref(), secrets.controller.as_deref()),
@@ -183,7 +185,7 @@ mod tests {
         assert!(is_otherwise(|spec| spec["csi"]["volumeAttributes"] = json!({ "a": "c" })));
         assert!(is_otherwise(|spec| spec["csi"]["readOnly"] = true.into()));
         assert!(is_otherwise(|spec| spec["csi"]["nodeStageSecretRef"]["name"] = "other".into()));
-        assert!(!is_otherwise(|spec| spec["csi"]["volumeAttributes"][IDENTITY] = "1700-d".into()));
+        assert!(!is_otherwise(|spec| spec["csi"]["volumeAttributes"][IDENTITY] = "moor-d".into()));
         assert!(!is_otherwise(|spec| spec["mountOptions"] = json!(["ro"])));
         assert!(!is_otherwise(|spec| spec["accessModes"] = json!(["ReadWriteMany"])));
     }
