@@ -28,7 +28,7 @@ const ALL: [Listed; 4] = [
     // Of a consumer's mounts (A), of publishing all or nothing (D), and of who is believed (E).
     Listed {
         path: "docs/pod-failures.md",
-        ids: &[('P', 35), ('K', 5), ('M', 7)],
+        ids: &[('P', 36), ('K', 5), ('M', 7)],
         promises: &["A1", "D1", "D2", "D3", "D4", "E1", "E4"],
     },
 ];

@@ -34,6 +34,7 @@ pub const CASES: &[Case] = cases![
     plain::a_driver_is_asked_how_full_a_volume_is_once_at_a_time,
     waits::staging_ends_with_the_last_pod,
     waits::a_claim_that_is_deleted_ends_the_call,
+    waits::a_volume_that_is_being_deleted_ends_the_call,
     waits::a_call_ends_with_its_pod,
     waits::a_pod_is_told_who_has_its_volume,
     waits::what_the_driver_says_reaches_the_pod,

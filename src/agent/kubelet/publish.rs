@@ -217,6 +217,10 @@ impl Driver {
             if let Some(why) = not_entitled(seen) {
                 return Err(self.take_back(seen, why, by).await);
             }
+            if let Some(why) = in_vain(seen, &wish.volume) {
+                self.end(seen).await;
+                return Err(Unanswered::TakenBack(why));
+            }
             let words = waits_for(seen);
             if let Some(news) = news(words.as_deref(), told.as_deref(), begun.elapsed()) {
                 self.tell_pod(seen, news);
@@ -317,6 +321,17 @@ fn not_entitled(claim: &VolumeClaim) -> Option<String> {
     let refusal = Reason::PodNotEntitled;
     let refused = conditions.iter().find(|c| c.reason == refusal.as_str())?;
     Some(refused.message.clone())
+}
+
+/// Why the claim waits for a Volume that it does not get: that is on its way out, or was when the claim was made. When kubelet asks
+/// next another Volume may have the storage. One of a PersistentVolume is made anew under its name, and is waited for.
+fn in_vain(claim: &VolumeClaim, wished: &WishedVolume) -> Option<String> {
+    let ready = find(&claim.status.as_ref()?.conditions, READY)?;
+    let is = |reason: Reason| ready.reason == reason.as_str();
+    let had_one = matches!(wished, WishedVolume::OfHandle(_));
+    let is_gone = is(Reason::VolumeDeleted) || (had_one && is(Reason::VolumeNotFound));
+    let comes_back = names::handle_of_import(&claim.spec.volume_name).is_some();
+    (is_gone && !comes_back).then(|| ready.message.clone())
 }
 
 /// What the claim waits for, in its own words, and since when somebody on a node has the volume.

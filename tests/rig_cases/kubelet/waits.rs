@@ -72,6 +72,21 @@ pub(super) async fn a_claim_that_is_deleted_ends_the_call(cluster: Arc<Cluster>)
     gone(&rig, &kubelet, &["pod-a"]).await;
 }
 
+/// kubelet asks again, and by then another Volume may have the storage, as when its PersistentVolume was written anew.
+pub(super) async fn a_volume_that_is_being_deleted_ends_the_call(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let kubelet = rig.kubelet(NODE).await;
+    rig.make_volume_for_pods("data").await;
+    kubelet.mount("pod-a", "data").await;
+    rig.kept_volumes().delete("data", &DeleteParams::default()).await.unwrap();
+    let status = kubelet.publish("pod-b", "data").await.unwrap_err();
+    assert_eq!(status.code(), Code::Aborted, "{status}");
+    assert!(status.message().contains("Volume data is being deleted"), "{status}");
+    let alone = || async { rig.pod_claims().await.len() == 1 };
+    rig.poll("only the claim of the Pod that has the volume is left", alone).await;
+    gone(&rig, &kubelet, &["pod-a", "pod-b"]).await;
+}
+
 /// Until it does, kubelet does nothing else with the volume on its node. What is mounted is kubelet's to give up: containers
 /// may be at work.
 pub(super) async fn a_call_ends_with_its_pod(cluster: Arc<Cluster>) {
