@@ -11,7 +11,7 @@ use crate::k8s::events::EventReason;
 /// Keeps the Volume's condition Drifted as the audits have found it, and publishes one Event when it becomes True.
 pub(crate) async fn report(ctx: &Context, seen: &Observed) {
     if let Err(error) = record(ctx, seen).await {
-        tracing::warn!(volume = %seen.key, %error, "cannot report the drift");
+        error.log(&seen.key, "cannot report the drift");
     }
 }
 

@@ -11,7 +11,7 @@ use crate::volume::edit;
 /// Keeps the Volume's condition Applied as the edit is.
 pub(crate) async fn report(ctx: &Context, seen: &Observed) {
     if let Err(error) = record(ctx, seen).await {
-        tracing::warn!(volume = %seen.key, %error, "cannot report how far an edit is");
+        error.log(&seen.key, "cannot report how far an edit is");
     }
 }
 

@@ -16,7 +16,7 @@ use crate::volume::health::{self, Reported};
 /// is wrong, or nothing any more.
 pub(crate) async fn report(ctx: &Context, seen: &Observed) {
     if let Err(error) = record(ctx, seen).await {
-        tracing::warn!(volume = %seen.key, %error, "cannot report how the volume is");
+        error.log(&seen.key, "cannot report how the volume is");
     }
 }
 

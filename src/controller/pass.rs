@@ -47,7 +47,7 @@ pub(crate) async fn run(ctx: &Context, volume: &VolumeKey) -> Next {
                 health::report(ctx, &seen).await;
                 let untold = schedulable::report(ctx, &seen).await;
                 let untold = untold.unwrap_or_else(|error| {
-                    tracing::warn!(%volume, %error, "cannot tell whether it is schedulable");
+                    error.log(volume, "cannot tell whether it is schedulable");
                     Some(RECHECK)
                 });
                 let others = waits_for_others(&seen).then_some(RECHECK);

@@ -113,6 +113,16 @@ impl ApiError {
         is_refused.then(|| self.to_string())
     }
 
+    /// Writes into the log that something was not said of an object, which is looked at again. That somebody has written it meanwhile
+    /// is ordinary, and brings that look: it is no warning.
+    pub fn log(&self, object: impl fmt::Display, what: &str) {
+        if matches!(self.own(), Self::Conflict(_)) {
+            tracing::debug!(%object, error = %self, "{what}");
+        } else {
+            tracing::warn!(%object, error = %self, "{what}");
+        }
+    }
+
     /// Whether the API server knows no such kind: its definition is not installed.
     #[must_use]
     pub fn is_undefined(&self) -> bool {
@@ -179,6 +189,21 @@ mod tests {
 
     use super::*;
 
+    /// What was logged.
+    #[derive(Clone, Default)]
+    struct Log(Arc<parking_lot::Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
     fn sorted(code: u16, reason: &str, message: &str, name: Option<&str>) -> ApiError {
         let details = name.map(|name| StatusDetails {
             name: name.into(),
@@ -221,6 +246,22 @@ mod tests {
         }
         let message = "the object has been modified; please apply your changes to the latest version";
         assert!(matches!(sorted(409, "Conflict", message, Some("c")), ApiError::Conflict(_)));
+    }
+
+    #[test]
+    fn that_somebody_else_has_written_is_no_warning() {
+        let told = |error: &ApiError| {
+            let log = Log::default();
+            let (lines, to) = (tracing_subscriber::fmt().with_max_level(tracing::Level::WARN), log.clone());
+            let lines = lines.with_writer(move || to.clone()).finish();
+            tracing::subscriber::with_default(lines, || error.log("ns/c", "it was not said"));
+            String::from_utf8(log.0.lock().clone()).unwrap()
+        };
+        let conflict = sorted(409, "Conflict", "the object has been modified", Some("c"));
+        assert_eq!(told(&conflict), "");
+        assert_eq!(told(&ApiError::Shared(Arc::new(conflict))), "");
+        let refused = told(&sorted(403, "Forbidden", "no", None));
+        assert!(refused.contains("ns/c") && refused.contains("it was not said"), "{refused}");
     }
 
     #[test]

@@ -149,7 +149,7 @@ pub(crate) async fn live_locks(agent: &Agent, handle: &str) -> Result<Vec<Attach
 pub(crate) async fn second_look(agent: &Agent, handle: &str) {
     let Some(look) = agent.audits.looks.lock().remove(handle) else { return };
     if let Err(error) = report(agent, handle, &look).await {
-        tracing::warn!(handle, "what the driver lists as attached was not compared: {error}");
+        error.log(handle, "what the driver lists as attached was not compared");
     }
 }
 
