@@ -85,7 +85,7 @@ PARTS = (
     Part("e2e.test", "6 min", package="k8s.io/kubernetes/test/e2e", tests=True, optional=True),
     Part("agnhost", "1 min", package="k8s.io/kubernetes/test/images/agnhost", static=True, optional=True),
     Part("ginkgo", "30 s", package="github.com/onsi/ginkgo/v2/ginkgo", optional=True),
-    Part(SNAPSHOT_CONTROLLER, "30 s", package=f"{_SNAPSHOTTER}/v8/cmd/snapshot-controller", apart=True, optional=True),
+    Part(SNAPSHOT_CONTROLLER, "2 min", package=f"{_SNAPSHOTTER}/v8/cmd/snapshot-controller", apart=True, optional=True),
 )
 
 
