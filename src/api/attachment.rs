@@ -67,6 +67,11 @@ pub struct AttachmentSpec {
     /// Set when the node was declared lost: its part of the undo is skipped. Never withdrawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<Lost>,
+    /// The size in bytes that the volume is to have on the node (NodeExpandVolume). Absent where nothing is to be done there:
+    /// the volume never grew, its driver does that without the nodes, or kubelet sees to it for a PersistentVolumeClaim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub node_capacity_bytes: Option<i64>,
 }
 
 /// A Volume by name and UID.
@@ -243,6 +248,9 @@ pub struct AttachmentStatus {
     /// When the current step is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_retry: Option<Time>,
+    /// The size in bytes to which NodeExpandVolume has made the volume larger on its node. Written by the node's own agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_capacity_bytes: Option<i64>,
     /// What is wrong with the volume on its node, by kind. Written by the node's own agent: empty once it is over, and
     /// absent while nothing has been wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -251,7 +259,8 @@ pub struct AttachmentStatus {
     /// The generation of spec that this status answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready: attached.
+    /// Ready: attached. Expanded: the volume has the size on its node that spec.nodeCapacityBytes asks for; absent if it never
+    /// grew there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::schema::conditions")]
     pub conditions: Vec<Condition>,

@@ -13,7 +13,8 @@ use super::conditions::CallFailure;
 pub struct Expansion {
     /// The size in bytes that was asked for.
     pub capacity_bytes: i64,
-    /// NodeExpandVolume has to follow where the volume is used. It is kubelet's to call for a Pod.
+    /// NodeExpandVolume has to follow where the volume is used next. Where a Pod uses it by a PersistentVolumeClaim that is
+    /// kubelet's to call; for VolumeClaims moor does, and takes this away when it is done.
     #[serde(default)]
     pub node_expansion_required: bool,
 }

@@ -34,7 +34,7 @@ pub const SCHEDULABLE: &str = "Schedulable";
 /// The condition of a Volume that says whether its PersistentVolume is there.
 pub const PERSISTENT_VOLUME: &str = "PersistentVolume";
 
-/// The condition of a Volume that says whether it has the size that is asked for.
+/// The condition of a Volume, and of an Attachment, that says whether it has the size that is asked for.
 pub const EXPANDED: &str = "Expanded";
 
 /// The condition of a Volume that says whether Pods can use it by the PersistentVolumeClaim that it names.

@@ -368,4 +368,12 @@ impl Capabilities {
     pub fn node_has(&self, name: &str) -> bool {
         self.node.iter().any(|c| c == name)
     }
+
+    /// Whether the driver says that volumes grow while nobody uses them, and does not say that they do while somebody does. Of a
+    /// driver that says neither, as many do, it is found out.
+    #[must_use]
+    pub fn grows_only_unused(&self) -> bool {
+        let says = |word: &str| self.plugin.iter().any(|c| c == word);
+        says("VOLUME_EXPANSION_OFFLINE") && !says("VOLUME_EXPANSION_ONLINE")
+    }
 }

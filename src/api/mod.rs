@@ -9,6 +9,7 @@ pub mod attachment;
 pub mod attributes;
 pub mod capability;
 pub mod change;
+mod change_reasons;
 pub mod claim;
 pub mod conditions;
 pub mod edit;

@@ -2,6 +2,7 @@
 //!
 //! docs/reference.md is made from these sentences.
 
+use super::change_reasons::with_change_reasons;
 use super::conditions::{
     APPLIED, CONFIRMED, DEPLOYED, DRIFTED, EXPANDED, EXPORTED, HEALTHY, IN_ORDER, MODIFIED,
     PERSISTENT_VOLUME, PODS, READY, REMOVABLE, SCHEDULABLE, SILENT, UNDONE,
@@ -9,7 +10,7 @@ use super::conditions::{
 use super::plugin_reasons::with_plugin_reasons;
 use super::words::{Place, words};
 
-with_plugin_reasons! {
+with_change_reasons! {
     /// Reason of a condition. Closed, so that alerts can be written against it.
     pub enum Reason: Place {
         Place { kinds: "VolumeClaim", condition: READY, status: true } => {
@@ -302,19 +303,6 @@ with_plugin_reasons! {
             /// or delete the Volume, with spec.deletionPolicy Delete if the storage is to go too.
             PersistentVolumeGone,
         }
-        Place { kinds: "Volume", condition: EXPANDED, status: true } => {
-            /// The storage has the size that is asked for. The message says whether the node still has to follow.
-            Expanded,
-        }
-        Place { kinds: "Volume", condition: EXPANDED, status: false } => {
-            /// The volume is to grow, and its driver has EXPAND_VOLUME neither for its Controller nor for its Node service.
-            CannotExpand,
-            /// The driver only lets the volume grow while nobody uses it. It does when the claims that use it are deleted.
-            ExpandsUnused,
-            /// ControllerExpandVolume failed and is tried again. The message has the driver's words. A size that the driver
-            /// cannot give may be lowered again.
-            ExpandVolumeFailed,
-        }
         Place { kinds: "Volume", condition: EXPORTED, status: true } => {
             /// The PersistentVolumeClaim that spec.persistentVolumeClaim names is there, with its PersistentVolume. Pods use
             /// the volume by it.
@@ -372,20 +360,6 @@ with_plugin_reasons! {
             /// The volume is staged on a node with other mount flags than spec.mountOptions says now. They count there when all
             /// claims of the node have been deleted.
             StagedBefore,
-        }
-        Place { kinds: "Volume", condition: MODIFIED, status: true } => {
-            /// The driver has taken the mutable parameters that are asked for.
-            Modified,
-        }
-        Place { kinds: "Volume", condition: MODIFIED, status: false } => {
-            /// Other mutable parameters are asked for, and the driver has no MODIFY_VOLUME.
-            CannotModify,
-            /// Other mutable parameters are asked for, and the Plugin does not allow the namespace to choose any
-            /// (spec.allow.parameterise).
-            ModifyNotAllowed,
-            /// ControllerModifyVolume failed and is tried again. The message has the driver's words. Parameters that it
-            /// cannot follow (InvalidArgument) may be changed again.
-            ModifyVolumeFailed,
         }
     }
 }

@@ -47,6 +47,7 @@ pub use super::topology::{Binding, MAX_PLACES, Segments, TopologyRequest};
     printcolumn = r#"{"name":"Schedulable","type":"string","jsonPath":".status.conditions[?(@.type==\"Schedulable\")].status","priority":1}"#,
     printcolumn = r#"{"name":"Drifted","type":"string","jsonPath":".status.conditions[?(@.type==\"Drifted\")].status","priority":1}"#,
     printcolumn = r#"{"name":"Healthy","type":"string","jsonPath":".status.conditions[?(@.type==\"Healthy\")].status","priority":1}"#,
+    printcolumn = r#"{"name":"Expanded","type":"string","jsonPath":".status.conditions[?(@.type==\"Expanded\")].reason","priority":1}"#,
     printcolumn = r#"{"name":"PVC","type":"string","jsonPath":".spec.persistentVolume.claim.name","priority":1}"#,
     printcolumn = r#"{"name":"Exported As","type":"string","jsonPath":".status.export.persistentVolumeClaim","priority":1}"#,
     printcolumn = r#"{"name":"Message","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].message","priority":1}"#,
@@ -213,10 +214,10 @@ pub struct VolumeStatus {
     /// What CreateVolume made and nobody can use. It is deleted before anything else is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Rejected>,
-    /// Its size as a quantity.
+    /// The size of the storage, as a quantity. Where it is used it may have to follow: see the condition Expanded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<String>,
-    /// Its size in bytes: what the driver says, else what was asked for.
+    /// The size of the storage in bytes: what the driver says, else what was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity_bytes: Option<i64>,
     /// How it was last made larger.
@@ -273,7 +274,8 @@ pub struct VolumeStatus {
     /// The generation of spec that this status answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready: claims are granted. Expanded: the volume has the size that spec.capacity asks for; absent if it never grew.
+    /// Ready: claims are granted. Expanded: the volume has the size that spec.capacity asks for, also where VolumeClaims use it;
+    /// absent if it never grew.
     /// Exported: Pods can use it by spec.persistentVolumeClaim; absent without that.
     /// Modified: the driver has taken spec.mutableParameters; absent if they never changed.
     /// Applied: claims get the volume as spec.capabilities and spec.mountOptions say; absent if they never changed.

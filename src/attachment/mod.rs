@@ -15,4 +15,4 @@ pub mod observed;
 pub mod record;
 pub mod same_node_id;
 
-pub use observed::{AttachmentSeen, HandleSeen, StagedAs};
+pub use observed::{AttachmentSeen, HandleSeen, NodeGrowth, StagedAs};

@@ -3,6 +3,7 @@
 //! One call at a time: the agent holds a mutex per handle, asks for the next step, does it, and asks
 //! again. "Last on node" and exclusivity on a node are decided here and nowhere else (rule R5).
 
+mod growth;
 mod step;
 mod undo;
 
@@ -13,10 +14,15 @@ use super::record::{Done, Record};
 use crate::api::ClaimState;
 use crate::claim::ClaimSeen;
 
-/// Plans the next step: undo before do, so that leaving is never starved by arriving.
+/// Plans the next step: undo before do, so that leaving is never starved by arriving. What has grown comes last: it keeps nobody
+/// waiting who has the volume or gets it.
 #[must_use]
 pub fn plan(seen: &Seen) -> NodeStep {
-    undo::undo(seen).or_else(|| give_back(seen)).or_else(|| make(seen)).unwrap_or(NodeStep::Idle)
+    undo::undo(seen)
+        .or_else(|| give_back(seen))
+        .or_else(|| make(seen))
+        .or_else(|| growth::grow(seen))
+        .unwrap_or(NodeStep::Idle)
 }
 
 /// Claims that hold an Attachment which can no longer be used, and have nothing on it here. A Pod's claim gets another one
@@ -65,9 +71,9 @@ fn make(seen: &Seen) -> Option<NodeStep> {
             // Whatever became of the Attachment: nobody may go on believing in this mount.
             (true, false) => Some(NodeStep::ReportNotReady { claim: claim.uid.clone() }),
             // Also while it closes: it stays attached for as long as this target is there.
-            (false, true) => {
+            (false, true) => growth::before_ready(seen, claim, attachment).or_else(|| {
                 Some(NodeStep::ReportReady { claim: claim.uid.clone(), attachment: uid.to_owned() })
-            }
+            }),
             (false, false) if attachment.is_usable() && is_asked(seen, claim) => {
                 first_call(seen, claim, attachment)
             }

@@ -22,6 +22,23 @@ impl std::fmt::Debug for StagedAs {
     }
 }
 
+/// How large a volume is to be on a node, and is there, in bytes; 0 where nothing was asked for or done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NodeGrowth {
+    /// The size that the leader has asked for.
+    pub asked: i64,
+    /// The size for which NodeExpandVolume was made last.
+    pub reached: i64,
+}
+
+impl NodeGrowth {
+    /// Whether NodeExpandVolume is due.
+    #[must_use]
+    pub fn is_due(self) -> bool {
+        self.asked > self.reached
+    }
+}
+
 /// An Attachment as a decision sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AttachmentSeen {
@@ -70,6 +87,8 @@ pub struct AttachmentSeen {
     pub state: AttachmentState,
     /// Whether the node was declared lost, so that its part of the undo is skipped.
     pub lost: bool,
+    /// How large the volume is to be on the node.
+    pub growth: NodeGrowth,
 }
 
 impl AttachmentSeen {
@@ -103,6 +122,10 @@ impl AttachmentSeen {
             },
             state: attachment.status.as_ref().map_or_else(Default::default, |s| s.state),
             lost: spec.lost.is_some(),
+            growth: NodeGrowth {
+                asked: spec.node_capacity_bytes.unwrap_or_default(),
+                reached: attachment.status.as_ref().and_then(|s| s.node_capacity_bytes).unwrap_or_default(),
+            },
         }
     }
 

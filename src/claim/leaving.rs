@@ -55,7 +55,8 @@ pub fn of(
     {
         return Telling::Nothing;
     }
-    let failed = status.last_error.as_ref();
+    // That the volume could not grow there says nothing of that.
+    let failed = status.last_error.as_ref().filter(|error| error.rpc.starts_with("Controller"));
     if let Some(left) = left.filter(|_| failed.is_none()) {
         return Telling::Later(left);
     }

@@ -47,6 +47,9 @@ pub struct ClaimSeen {
     pub of_pod: bool,
     /// That Pod, as namespace/name.
     pub pod: Option<String>,
+    /// Whether kubelet has the volume grow for it: its Pod uses the volume by a PersistentVolumeClaim, by whose size kubelet
+    /// goes. Of a volume that a Pod names itself kubelet knows no size.
+    pub grown_by_kubelet: bool,
     /// With what a Pod's volume is to be staged, where nobody has staged it.
     pub staged_as: StagedAs,
     /// Why its Pod may not have the volume, as the claim says.
@@ -84,6 +87,7 @@ impl ClaimSeen {
             yielded: status.and_then(|s| s.yielded.clone()),
             of_pod: claim.spec.pod.is_some(),
             pod: claim.spec.pod.as_ref().map(|pod| format!("{}/{}", pod.namespace, pod.name)),
+            grown_by_kubelet: claim.spec.pod.as_ref().is_some_and(|pod| pod.by_persistent_volume().is_some()),
             staged_as: StagedAs {
                 flags: claim.spec.mount_options.as_ref().map(|o| o.mount_flags.clone()).unwrap_or_default(),
                 group: claim.spec.pod.as_ref().and_then(|pod| pod.volume_mount_group.clone()),
@@ -126,6 +130,20 @@ impl ClaimSeen {
     #[must_use]
     pub fn needs_writer_lock(&self) -> bool {
         self.mode == AccessMode::MultiNodeSingleWriter && !self.read_only
+    }
+
+    /// Whether moor has a volume that has grown follow on the claim's node. It does not for who only reads: what follows is a
+    /// write to the file system.
+    #[must_use]
+    pub fn is_grown_for(&self) -> bool {
+        let only_reads = self.read_only || self.mode.is_reader_only();
+        !self.deleted && !self.state.is_final() && !self.grown_by_kubelet && !only_reads
+    }
+
+    /// Whether moor has the volume follow on the node of this Attachment for the claim.
+    #[must_use]
+    pub fn grows_on(&self, attachment: &AttachmentSeen) -> bool {
+        self.uses() == Some(&attachment.uid) && self.is_grown_for() && !attachment.read_only
     }
 
     /// `namespace/name`, as conditions name it.

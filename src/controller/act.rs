@@ -43,6 +43,9 @@ async fn write(
         LeaderStep::MoveAttachment { attachment } => {
             attachments::move_to(ctx, seen.attachment(attachment)?, handle?.spec.controller.as_ref()?).await
         }
+        LeaderStep::AskNode { attachment, bytes } => {
+            attachments::ask_node(ctx, seen.attachment(attachment)?, *bytes).await
+        }
         LeaderStep::DeleteClaim { claim } => pods::delete(ctx, seen.claim(claim)?).await,
         LeaderStep::RefuseClaim { claim, why } => pods::refuse(ctx, seen.claim(claim)?, why.clone()).await,
         LeaderStep::RenewVolume { claim } => pods::renew(ctx, volume?, seen.claim(claim)?).await,
@@ -73,6 +76,7 @@ async fn write(
         LeaderStep::AllowDeletion(may_delete) => volumes::allow_deletion(ctx, volume?, *may_delete).await,
         LeaderStep::ReportReady => volumes::report_ready(ctx, volume?, handle).await,
         LeaderStep::ReportExpanded(by_nodes) => volumes::report_expanded(ctx, volume?, *by_nodes).await,
+        LeaderStep::ReportFollowed(bytes) => volumes::report_followed(ctx, volume?, *bytes).await,
         LeaderStep::ReportModified => volumes::report_modified(ctx, volume?).await,
         LeaderStep::RestoreStatus { state_too } => {
             volumes::restore_status(ctx, volume?, handle?, *state_too).await

@@ -15,6 +15,7 @@ use crate::claim::ClaimSeen;
 use crate::claim::admission::{attaches_read_only, is_exclusive, shares_node};
 use crate::k8s::ApiError;
 use crate::plugin::takes_second_writer;
+use crate::volume::on_nodes;
 
 /// Creates an Attachment: the compare-and-swap that grants. On a node with a limit of volumes that is done under the mutex
 /// of driver and node: Volumes are worked on side by side, and each counts. So the plan is made once more when the mutex is
@@ -107,6 +108,7 @@ fn attachment_spec(
             lingers: attach && lingers,
         },
         lost: None,
+        node_capacity_bytes: on_nodes::owed(volume).filter(|_| !ClaimSeen::of(claim).grown_by_kubelet),
     })
 }
 
@@ -147,5 +149,18 @@ pub(crate) async fn move_to(
     moved.spec.controller = Some(to.clone());
     let written = ctx.writer.update(&ctx.attachments, attachment, &moved).await?;
     tracing::info!(attachment = attachment.metadata.name, to = to.instance, "controller calls moved");
+    Ok(written)
+}
+
+/// Writes how large the volume is to be on the Attachment's node.
+pub(crate) async fn ask_node(ctx: &Context, attachment: &Attachment, bytes: i64) -> Result<bool, ApiError> {
+    let mut asked = attachment.clone();
+    asked.spec.node_capacity_bytes = Some(bytes);
+    let written = ctx.writer.update(&ctx.attachments, attachment, &asked).await?;
+    tracing::info!(
+        attachment = attachment.metadata.name,
+        bytes,
+        "its node is to follow a volume that has grown"
+    );
     Ok(written)
 }

@@ -30,6 +30,7 @@ mod deregistration;
 mod drift;
 mod edits;
 mod events;
+mod expansions;
 mod exports;
 mod forgotten;
 mod gone;

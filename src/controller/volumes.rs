@@ -10,10 +10,10 @@ use super::context::Context;
 use super::handles;
 use crate::api::conditions::{self, Desired, READY, Reason};
 use crate::api::volume::{Expansion, GrantedUse, VolumeAssignment};
-use crate::api::{FINALIZER, Volume, VolumeHandle, VolumeState, VolumeStatus};
+use crate::api::{FINALIZER, Volume, VolumeHandle, VolumeState, VolumeStatus, quantity};
 use crate::k8s::ApiError;
 use crate::k8s::events::EventReason;
-use crate::volume::{self, VolumeWaiting, growth, handle_of, modification};
+use crate::volume::{self, VolumeWaiting, growth, handle_of, modification, on_nodes};
 
 /// Writes finalizer and assignment in one patch.
 pub(crate) async fn assign(ctx: &Context, volume: &Volume, to: &VolumeAssignment) -> Result<bool, ApiError> {
@@ -69,20 +69,31 @@ pub(crate) async fn report_expanded(
     volume: &Volume,
     by_nodes: Option<i64>,
 ) -> Result<bool, ApiError> {
-    let message = match by_nodes {
-        Some(_) => {
-            "the driver makes the volume larger on the nodes alone; NodeExpandVolume comes when a Pod uses it"
-        }
-        None => "the volume has the size that is asked for",
+    let new = by_nodes.map(|capacity_bytes| Expansion { capacity_bytes, node_expansion_required: true });
+    let expansion = new.or_else(|| volume.status.as_ref()?.expansion);
+    let expanded = match expansion.filter(|expansion| expansion.node_expansion_required) {
+        Some(owed) => on_nodes::grown(volume, owed),
+        None => Desired::new(Reason::Expanded, "the volume has the size that is asked for"),
     };
     let change = |status: &mut VolumeStatus| {
-        if let Some(capacity_bytes) = by_nodes {
-            status.expansion = Some(Expansion { capacity_bytes, node_expansion_required: true });
-        }
+        status.expansion = expansion;
         status.expansion_failure = None;
         forget_failure(status, growth::CALL);
     };
-    record(ctx, volume, &Desired::new(Reason::Expanded, message), change).await
+    record(ctx, volume, &expanded, change).await
+}
+
+/// Writes that nodes have followed to this size in bytes, so that none owes anything any more. Where no call made the storage
+/// larger they have.
+pub(crate) async fn report_followed(ctx: &Context, volume: &Volume, bytes: i64) -> Result<bool, ApiError> {
+    let change = |status: &mut VolumeStatus| {
+        if status.capacity_bytes.is_none_or(|made| made < bytes) {
+            (status.capacity, status.capacity_bytes) = (Some(quantity::human(bytes)), Some(bytes));
+        }
+        let capacity_bytes = status.expansion.map_or(bytes, |expansion| expansion.capacity_bytes.min(bytes));
+        status.expansion = Some(Expansion { capacity_bytes, node_expansion_required: false });
+    };
+    record(ctx, volume, &on_nodes::followed(bytes), change).await
 }
 
 /// Writes that the driver has the mutable parameters that are asked for, or is asked for none any more.

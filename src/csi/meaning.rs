@@ -10,7 +10,7 @@
 //! | RESOURCE_EXHAUSTED | `StillRunning`, but `Final` for CreateVolume |
 //! | INVALID_ARGUMENT | `Infeasible` |
 //! | ALREADY_EXISTS | `Infeasible` for calls that make something, else `Final`, as for ControllerModifyVolume |
-//! | OUT_OF_RANGE | `Infeasible` for CreateVolume and ControllerExpandVolume, else `Final` |
+//! | OUT_OF_RANGE | `Infeasible` for CreateVolume, ControllerExpandVolume and NodeExpandVolume, else `Final` |
 //! | NOT_FOUND | `AlreadyGone` for inverse calls, `Infeasible` for ControllerExpandVolume, else `Final` |
 //! | FAILED_PRECONDITION | `Blocked` where the spec says that something else holds the volume, else `Final` |
 //! | UNIMPLEMENTED | `Unsupported` |
@@ -80,7 +80,9 @@ pub fn meaning(rpc: Rpc, code: Code) -> Meaning {
         // The name or target is taken with other arguments; the spec asks the caller to fix them.
         Code::AlreadyExists if rpc.is_change() && rpc != Rpc::ControllerModifyVolume => Meaning::Infeasible,
         // The size is impossible; the spec asks the caller to fix it.
-        Code::OutOfRange if matches!(rpc, Rpc::CreateVolume | Rpc::ControllerExpandVolume) => {
+        Code::OutOfRange
+            if matches!(rpc, Rpc::CreateVolume | Rpc::ControllerExpandVolume | Rpc::NodeExpandVolume) =>
+        {
             Meaning::Infeasible
         }
         // The resizer takes it so: no size that is asked for makes the volume known.
@@ -191,6 +193,7 @@ mod tests {
         assert_eq!(meaning(Rpc::ControllerPublishVolume, Code::FailedPrecondition), Meaning::Blocked);
         assert_eq!(meaning(Rpc::DeleteVolume, Code::FailedPrecondition), Meaning::Blocked);
         assert_eq!(meaning(Rpc::ControllerExpandVolume, Code::FailedPrecondition), Meaning::Blocked);
+        assert_eq!(meaning(Rpc::NodeExpandVolume, Code::FailedPrecondition), Meaning::Blocked);
     }
 
     #[test]
@@ -200,6 +203,7 @@ mod tests {
         }
         assert_eq!(meaning(Rpc::CreateVolume, Code::OutOfRange), Meaning::Infeasible);
         assert_eq!(meaning(Rpc::ControllerExpandVolume, Code::OutOfRange), Meaning::Infeasible);
+        assert_eq!(meaning(Rpc::NodeExpandVolume, Code::OutOfRange), Meaning::Infeasible);
         assert_eq!(meaning(Rpc::ControllerExpandVolume, Code::NotFound), Meaning::Infeasible);
         assert_eq!(meaning(Rpc::CreateVolume, Code::AlreadyExists), Meaning::Infeasible);
         assert_eq!(meaning(Rpc::NodePublishVolume, Code::AlreadyExists), Meaning::Infeasible);

@@ -13,6 +13,7 @@
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 mod closing;
+mod expansion;
 mod grants;
 mod linger;
 mod look;

@@ -2,7 +2,7 @@
 
 use super::scene::Scene;
 use super::step::LeaderStep;
-use super::{closing, grants, lost, pods, volume};
+use super::{closing, expansion, grants, lost, pods, volume};
 use crate::api::ClaimUid;
 use crate::claim::Verdict;
 use crate::volume::VolumeWaiting;
@@ -27,6 +27,7 @@ pub fn plan(scene: &Scene<'_>, verdicts: &[(ClaimUid, Verdict)]) -> Plan {
         .or_else(|| pods::plan(scene))
         .or_else(|| volume::mend(scene))
         .or_else(|| volume.step())
+        .or_else(|| expansion::plan(scene))
         .or_else(|| closing::misplaced(scene))
         .or_else(|| grants::plan(scene, verdicts))
         .unwrap_or(LeaderStep::Rest);

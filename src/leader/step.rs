@@ -50,6 +50,13 @@ pub enum LeaderStep {
         /// UID of the Attachment.
         attachment: AttachmentUid,
     },
+    /// Write on an Attachment how large the volume is to be on its node.
+    AskNode {
+        /// UID of the Attachment.
+        attachment: AttachmentUid,
+        /// The size in bytes.
+        bytes: i64,
+    },
 
     /// Take our finalizer off a claim.
     FreeClaim {
@@ -115,6 +122,8 @@ pub enum LeaderStep {
     ReportReady,
     /// Write that the Volume has the size that is asked for, which the nodes see to if a size is named.
     ReportExpanded(Option<i64>),
+    /// Write that nodes have followed to this size in bytes, and that none has to any more.
+    ReportFollowed(i64),
     /// Write that the driver has the mutable parameters that are asked for.
     ReportModified,
     /// Write into the Volume's status what its VolumeHandle says, and that the storage was made if that was lost too.

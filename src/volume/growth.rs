@@ -132,8 +132,11 @@ pub(super) fn has_just_failed(volume: &Volume) -> bool {
     condition(volume).is_some_and(|said| said.observed_generation == volume.metadata.generation)
 }
 
-/// What the Volume says of it, if it could not grow.
+/// What the Volume says of it, if it could not grow. That nodes have to follow is another matter (`on_nodes.rs`).
 fn condition(volume: &Volume) -> Option<&Condition> {
     let conditions = &volume.status.as_ref()?.conditions;
-    find_as(conditions, EXPANDED, "False")
+    let is_of_nodes = |said: &Condition| {
+        [Reason::NodesToFollow, Reason::NodeExpandFailed].iter().any(|reason| said.reason == reason.as_str())
+    };
+    find_as(conditions, EXPANDED, "False").filter(|said| !is_of_nodes(said))
 }

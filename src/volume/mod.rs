@@ -13,6 +13,7 @@ pub mod health;
 pub mod import;
 pub mod instance;
 pub mod modification;
+pub mod on_nodes;
 mod orders;
 pub mod persistent_volume;
 pub mod plan;

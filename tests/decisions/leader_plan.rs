@@ -16,6 +16,7 @@ use moor::volume::{InstanceSeen, VolumeWaiting};
 use super::fixtures::{self, DRIVER};
 use super::observed::Observed;
 
+mod expansion;
 mod linger;
 mod live_looks;
 mod pods;

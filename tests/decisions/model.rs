@@ -35,6 +35,7 @@ pub mod calm;
 pub mod config;
 pub mod controller;
 pub mod driver;
+mod grows;
 pub mod harm;
 pub mod leader;
 mod limits;

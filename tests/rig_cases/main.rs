@@ -32,6 +32,7 @@ mod exported;
 mod fault_matrix;
 mod first_claim;
 mod forgotten;
+mod grown;
 mod inline;
 mod kubectl;
 mod kubelet;
@@ -89,6 +90,7 @@ fn main() -> ExitCode {
         fault_matrix::CASES,
         first_claim::CASES,
         forgotten::CASES,
+        grown::CASES,
         inline::CASES,
         kubectl::CASES,
         kubectl::doctor::CASES,

@@ -275,6 +275,7 @@ fn reason(rpc: Rpc) -> Reason {
         Rpc::CreateVolume => Reason::CreateVolumeFailed,
         Rpc::DeleteVolume => Reason::DeleteVolumeFailed,
         Rpc::ControllerExpandVolume => Reason::ExpandVolumeFailed,
+        Rpc::NodeExpandVolume => Reason::NodeExpandFailed,
         Rpc::ControllerModifyVolume => Reason::ModifyVolumeFailed,
         Rpc::ValidateVolumeCapabilities => Reason::ValidateFailed,
         Rpc::CreateSnapshot => Reason::CreateSnapshotFailed,
@@ -289,8 +290,7 @@ fn reason(rpc: Rpc) -> Reason {
         | Rpc::GetCapacity
         | Rpc::NodeGetCapabilities
         | Rpc::NodeGetInfo
-        | Rpc::NodeGetVolumeStats
-        | Rpc::NodeExpandVolume => Reason::CallFailed,
+        | Rpc::NodeGetVolumeStats => Reason::CallFailed,
     }
 }
 

@@ -7,6 +7,7 @@ mod bare;
 mod call;
 mod covered;
 mod forgotten;
+mod grow;
 mod make;
 mod observe;
 mod pass;

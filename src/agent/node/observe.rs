@@ -76,6 +76,8 @@ impl Pass {
             asked: sorted(view.asked.keys().cloned(), ClaimUid::clone),
             released: released(&names, &view),
             backing_off: Vec::new(),
+            grows_later: Vec::new(),
+            grows_only_unused: self.grows_only_unused(&view),
         };
         for name in names.iter().filter(|name| !view.has_target_of(name)) {
             // From now on no step of this worker publishes it, and none has.

@@ -49,6 +49,7 @@ fn call_of(step: &NodeStep) -> Option<(&AttachmentUid, Option<&ClaimUid>, Rpc)> 
         NodeStep::Stage { attachment } => Some((attachment, None, Rpc::NodeStageVolume)),
         NodeStep::Unstage { attachment } => Some((attachment, None, Rpc::NodeUnstageVolume)),
         NodeStep::Publish { claim, attachment } => Some((attachment, Some(claim), Rpc::NodePublishVolume)),
+        NodeStep::Grow { claim: _, attachment } => Some((attachment, None, Rpc::NodeExpandVolume)),
         // Looking for users has to follow the call.
         NodeStep::Unpublish { claim, attachment } | NodeStep::FindUsersOfTarget { claim, attachment } => {
             Some((attachment, Some(claim), Rpc::NodeUnpublishVolume))
@@ -117,7 +118,11 @@ impl View {
             let open = seen.filter(|c| deleted || c.state != crate::api::ClaimState::Ready);
             open.filter_map(|c| self.claims.get(&c.uid).cloned()).collect::<Vec<_>>()
         };
-        let Some((attachment, claim, _)) = call_of(step) else { return Vec::new() };
+        let Some((attachment, claim, rpc)) = call_of(step) else { return Vec::new() };
+        if rpc == Rpc::NodeExpandVolume {
+            // Nobody waits for longer than one attempt, and no claim shows that it failed.
+            return Vec::new();
+        }
         if let Some(claim) = claim {
             return self.claims.get(claim).cloned().into_iter().collect();
         }

@@ -115,7 +115,11 @@ impl Pass {
                 None => return (step, shortest),
                 Some(left) => {
                     shortest = Some(shortest.map_or(left, |s| s.min(left)));
-                    seen.backing_off.push(uid);
+                    if let NodeStep::Grow { claim: _, attachment } = step {
+                        seen.grows_later.push(attachment);
+                    } else {
+                        seen.backing_off.push(uid);
+                    }
                 }
             }
         }
@@ -135,6 +139,7 @@ impl Pass {
             NodeStep::Yield { claim, attachment } => self.give_back(claim, attachment, view).await,
             NodeStep::Stage { attachment } => self.stage(attachment, view).await,
             NodeStep::Publish { claim, attachment } => self.publish(claim, attachment, view).await,
+            NodeStep::Grow { claim, attachment } => self.grow(claim, attachment, view).await,
             NodeStep::ReportReady { claim, attachment } => {
                 self.report_ready(claim, attachment, view).await?;
                 // Read again before the first call of the next claim.
@@ -199,6 +204,9 @@ impl Pass {
     /// Counts a failure and writes it where people look: on the claims that wait for the step.
     async fn record_failure(&self, step: &NodeStep, view: &View, failure: &Failure) -> Result<(), ApiError> {
         let Some((uid, rpc)) = subject(step) else { return Ok(()) };
+        if let NodeStep::Grow { claim: _, attachment } = step {
+            return self.report_not_grown(attachment, view, failure).await;
+        }
         let driver = view.driver(step);
         let claims = view.waiting_for(step);
         let generation = view.generation(step);

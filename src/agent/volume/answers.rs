@@ -113,7 +113,7 @@ impl Answer {
         status.may_exist = false;
         status.rejected = None;
         match self {
-            Self::Expanded(expanded) => expanded.take_in(status),
+            Self::Expanded(expanded) => expanded.take_in(volume, status),
             Self::Modified(modified) => modified.take_in(status),
             Self::Created(created, plugin_uid) => {
                 status.plugin_uid = plugin_uid;

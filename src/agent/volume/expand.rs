@@ -8,7 +8,7 @@ use crate::api::conditions::{Desired, Reason};
 use crate::api::quantity;
 use crate::api::volume::{Expansion, VolumeStatus};
 use crate::csi::{CallError, Origin, Rpc};
-use crate::volume::growth;
+use crate::volume::{growth, on_nodes};
 
 /// A volume that was made larger.
 #[derive(Clone)]
@@ -23,19 +23,14 @@ pub(crate) struct Expanded {
 
 impl Expanded {
     /// Puts the result into the status, and returns the condition for it.
-    pub(super) fn take_in(self, status: &mut VolumeStatus) -> Desired {
+    pub(super) fn take_in(self, volume: &Volume, status: &mut VolumeStatus) -> Desired {
         let Self { asked, capacity, by_nodes } = self;
         status.capacity = Some(quantity::human(capacity));
         status.capacity_bytes = Some(capacity);
         status.expansion_failure = None;
-        status.expansion = Some(Expansion { capacity_bytes: asked, node_expansion_required: by_nodes });
-        let rest = if by_nodes {
-            "the driver asks for NodeExpandVolume, which comes when a Pod uses it; where no Pod does, the driver has to make \
-             its file system larger when it is staged next"
-        } else {
-            "nothing is left to do on nodes"
-        };
-        Desired::new(Reason::Expanded, format!("the volume has {}; {rest}", quantity::human(capacity)))
+        let expansion = Expansion { capacity_bytes: asked, node_expansion_required: by_nodes };
+        status.expansion = Some(expansion);
+        on_nodes::grown(volume, Expansion { capacity_bytes: capacity, ..expansion })
     }
 }
 
@@ -90,7 +85,8 @@ mod tests {
     #[test]
     fn the_answer_is_kept_with_what_was_asked() {
         let mut status = VolumeStatus::default();
-        let said = Expanded { asked: 1 << 30, capacity: 2 << 30, by_nodes: true }.take_in(&mut status);
+        let expanded = Expanded { asked: 1 << 30, capacity: 2 << 30, by_nodes: true };
+        let said = expanded.take_in(&Volume::default(), &mut status);
         assert_eq!(
             status.expansion,
             Some(Expansion { capacity_bytes: 1 << 30, node_expansion_required: true })

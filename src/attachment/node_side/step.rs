@@ -34,6 +34,8 @@ pub enum NodeStep {
     Stage { attachment: AttachmentUid },
     /// NodePublishVolume.
     Publish { claim: ClaimUid, attachment: AttachmentUid },
+    /// NodeExpandVolume at the target of the claim.
+    Grow { claim: ClaimUid, attachment: AttachmentUid },
     /// Write that the claim is Ready.
     ReportReady { claim: ClaimUid, attachment: AttachmentUid },
     /// NodeUnpublishVolume.
@@ -106,6 +108,10 @@ pub struct Seen {
     /// UIDs of claims and Attachments whose next call failed and is not due yet. It is left out, so that
     /// it holds up nobody else on the handle.
     pub backing_off: Vec<String>,
+    /// UIDs of Attachments whose NodeExpandVolume failed and is not due yet. It holds up no other call about them.
+    pub grows_later: Vec<AttachmentUid>,
+    /// The driver says that it makes volumes larger only while nobody uses them.
+    pub grows_only_unused: bool,
 }
 
 impl Seen {

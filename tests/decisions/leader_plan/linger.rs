@@ -40,7 +40,7 @@ fn of(unused: Unused, attachment: AttachmentSeen) -> Observed {
 }
 
 /// Nobody uses it, and its time is not over.
-fn lingering() -> Observed {
+pub(super) fn lingering() -> Observed {
     of(Unused { lingers: true, was_used: true }, attached())
 }
 
@@ -48,11 +48,11 @@ fn close() -> LeaderStep {
     LeaderStep::Close { attachment: "att".into() }
 }
 
-fn does(observed: &Observed) -> LeaderStep {
+pub(super) fn does(observed: &Observed) -> LeaderStep {
     step(observed, &Looked::default())
 }
 
-fn on(name: &str, node: &str) -> ClaimSeen {
+pub(super) fn on(name: &str, node: &str) -> ClaimSeen {
     ClaimSeen { node: Some(node.into()), ..claim(name) }
 }
 

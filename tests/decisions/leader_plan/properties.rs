@@ -256,8 +256,13 @@ proptest! {
                 prop_assert!(!observed.cautious && observed.forgotten.is_empty() && looked.named_by.is_some());
                 prop_assert!(!observed.ended_reports || looked.reports_have_ended == Some(true));
             }
+            LeaderStep::AskNode { attachment, bytes } => {
+                let told = observed.attachments.iter().find(|a| a.uid == attachment).unwrap();
+                prop_assert!(!told.is_leaving() && told.growth.asked != bytes && told.growth.reached < bytes);
+            }
             LeaderStep::Rest
             | LeaderStep::Look(_)
+            | LeaderStep::ReportFollowed(_)
             | LeaderStep::MoveAttachment { .. }
             | LeaderStep::RetireWriter(_)
             | LeaderStep::ReportExpanded(_)

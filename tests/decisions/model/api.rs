@@ -52,10 +52,10 @@ impl State {
         let in_use = self.truth.attached.iter().flatten().any(|(u, _)| *u == uid)
             || self.truth.staged.iter().flatten().any(|u| *u == uid)
             || self.truth.published.iter().flatten().flatten().any(|u| *u == uid)
-            || self
-                .calls
-                .iter()
-                .any(|c| c.uid == uid && matches!(c.rpc, Rpc::ControllerPublish | Rpc::Stage | Rpc::Publish));
+            || self.calls.iter().any(|c| {
+                c.uid == uid
+                    && matches!(c.rpc, Rpc::ControllerPublish | Rpc::Stage | Rpc::Publish | Rpc::Expand)
+            });
         let attached = self.truth.attached.iter().flatten().any(|(u, _)| *u == uid);
         if in_use && (!cut || attached) {
             self.harmed(Harm::FreedInUse);
@@ -175,6 +175,6 @@ fn put(all: &mut Vec<Att>, att: Att) {
 
 /// How far an Attachment's object has come: of two copies the later one.
 pub fn later<'a>(a: &'a Att, b: &'a Att) -> &'a Att {
-    let rank = |x: &Att| (x.state >= AttachmentState::Attached, x.state, x.deleted, x.controller);
+    let rank = |x: &Att| (x.state >= AttachmentState::Attached, x.state, x.deleted, x.controller, x.grown);
     if rank(a) >= rank(b) { a } else { b }
 }

@@ -7,10 +7,11 @@ use moor::api::attachment::ControllerRef;
 use moor::api::capability::VolumeUse;
 use moor::api::claim::Assignment;
 use moor::api::handle::{Writer, WriterRef};
+use moor::api::lock::attachment_name;
 use moor::api::{AccessMode, AttachmentMode, AttachmentState, AttachmentUid, ClaimState, ClaimUid};
 use moor::attachment::node_side::{self, LiveAttachment};
 use moor::attachment::record::{Done, Forgotten, Imprint, Lapse, Left, Record, TargetRecord};
-use moor::attachment::{AttachmentSeen, HandleSeen, StagedAs};
+use moor::attachment::{AttachmentSeen, HandleSeen, NodeGrowth, StagedAs};
 use moor::claim::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
 use proptest::option::of;
 use proptest::prelude::*;
@@ -69,11 +70,7 @@ pub fn claim(uid: &'static str) -> impl Strategy<Value = ClaimSeen> {
                 state,
                 assignment: assigned.map(|(uid, node)| Assignment {
                     // Of this handle or of another one.
-                    attachment: if held {
-                        moor::api::lock::attachment_name(DRIVER_VOLUME, mode, node)
-                    } else {
-                        "h".into()
-                    },
+                    attachment: if held { attachment_name(DRIVER_VOLUME, mode, node) } else { "h".into() },
                     attachment_uid: uid.into(),
                     handle_name: "handle".into(),
                     node_name: node.into(),
@@ -81,6 +78,7 @@ pub fn claim(uid: &'static str) -> impl Strategy<Value = ClaimSeen> {
                 }),
                 yielded: yielded.map(Into::into),
                 of_pod,
+                grown_by_kubelet: of_pod && created > 0,
                 pod: of_pod.then(|| "ns/pod".into()),
                 staged_as: staged_as(created == 1),
                 not_entitled: (of_pod && created == 2 && held).then(|| "not entitled".into()),
@@ -110,7 +108,7 @@ prop_compose! {
         state in select(STATES.to_vec()),
     ) -> AttachmentSeen {
         AttachmentSeen {
-            name: moor::api::lock::attachment_name(DRIVER_VOLUME, mode, node),
+            name: attachment_name(DRIVER_VOLUME, mode, node),
             uid: uid.into(),
             deleted,
             namespace: "default".into(),
@@ -132,6 +130,7 @@ prop_compose! {
             staged_as: staged_as(epoch == 3),
             state,
             lost,
+            growth: NodeGrowth { asked: epoch, reached: 2 },
         }
     }
 }
@@ -307,7 +306,8 @@ prop_compose! {
         (gone_claims, mounted, backing_off) in (some_claims(), some_claims(), some_claims()),
         (asked, released) in (some_claims(), some_claims()),
         (doubted, revision, orders) in (some_uids(), of(0..3_u64), some_uids()),
-        (unreadable, unreadable_here) in (some_uids(), some_uids()),
+        (unreadable, unreadable_here, grows_later) in (some_uids(), some_uids(), some_uids()),
+        grows_only_unused in any::<bool>(),
     ) -> node_side::Seen {
         node_side::Seen {
             node_uid: NODES[0].into(),
@@ -327,6 +327,8 @@ prop_compose! {
             asked,
             released,
             backing_off,
+            grows_later,
+            grows_only_unused,
         }
     }
 }
@@ -373,8 +375,7 @@ prop_compose! {
                     attachment.mode = mode;
                     attachment.attachment_mode = AttachmentMode::FileSystem;
                     attachment.epoch = handle.epoch;
-                    attachment.name =
-                        moor::api::lock::attachment_name(DRIVER_VOLUME, mode, &attachment.node);
+                    attachment.name = attachment_name(DRIVER_VOLUME, mode, &attachment.node);
                 }
             }
         }
@@ -387,7 +388,7 @@ prop_compose! {
                 claim.state = if claim.uses().is_none() { ClaimState::Pending } else { claim.state };
                 // The mode is part of the name: a claim never changes it, so its grant goes with it.
                 if let Some(grant) = claim.assignment.as_mut().filter(|grant| grant.attachment != "h") {
-                    grant.attachment = moor::api::lock::attachment_name(DRIVER_VOLUME, mode, &grant.node_name);
+                    grant.attachment = attachment_name(DRIVER_VOLUME, mode, &grant.node_name);
                 }
             }
         }

@@ -153,6 +153,9 @@ fn bad_rest(config: &Config, s: &State, lingers: bool) -> Option<String> {
         if att.state != usable {
             return Some("Ready on an Attachment that is not attached".into());
         }
+        if config.grows && !att.grown && !att.deleted && !att.lost && !config.claims[c].read_only {
+            return Some("a node does not follow a volume that has grown".into());
+        }
         let n = usize::from(n);
         (attached[n], staged[n], published[n][c]) = (config.attach, config.stage, true);
         // What was granted under an earlier UID of the Node ends before anything is granted under the new one.

@@ -165,6 +165,8 @@ pub struct Config {
     pub kept: &'static [u8],
     /// An Attachment that nobody uses stays attached for a while.
     pub lingers: bool,
+    /// The volume has grown, and its nodes have to follow.
+    pub grows: bool,
     /// The claims are Pods'.
     pub pods: bool,
     /// Nobody deletes a claim but who answers kubelet.
@@ -196,6 +198,7 @@ impl Config {
             leaves: None,
             kept: &[],
             lingers: false,
+            grows: false,
             pods: false,
             by_kubelet_alone: false,
         }

@@ -36,6 +36,8 @@ pub fn effect(config: &Config, state: &mut State, call: &Call) {
         Rpc::Publish if !ready => Some(Harm::PublishedUnready),
         Rpc::Publish if !state.reaches(config, n, uid) => None,
         Rpc::Publish => publish_harm(config, state, call),
+        Rpc::Expand if !strict => return,
+        Rpc::Expand => (!ready || truth.published[n][c] != Some(uid)).then_some(Harm::GrownUnready),
         Rpc::Unpublish => {
             let wanted = state.claims[c].is_some_and(|k| !k.deleted && k.state == ClaimState::Ready);
             let this_boot = state.claims[c].is_some_and(|k| k.boot == state.nodes[n].boot);
@@ -59,6 +61,7 @@ pub fn effect(config: &Config, state: &mut State, call: &Call) {
         Rpc::Unstage => truth.staged[n].retain(|u| *u != uid),
         Rpc::Publish => truth.published[n][c] = Some(uid),
         Rpc::Unpublish => truth.published[n][c] = None,
+        Rpc::Expand => {}
     }
 }
 

@@ -186,6 +186,9 @@ fn does(config: &Config, view: &LeaderView, name: &Name, step: &LeaderStep) -> L
         | LeaderStep::RestoreStatus { .. }
         | LeaderStep::ReportExpanded(_)
         | LeaderStep::ReportModified
+        // An Attachment is asked for it when it is made.
+        | LeaderStep::AskNode { .. }
+        | LeaderStep::ReportFollowed(_)
         | LeaderStep::TellStorageLeft(_) => {
             unreachable!(
                 "{step:?}: a registered Volume keeps its storage, and every call has somebody to make it"
@@ -214,6 +217,7 @@ fn create(
         state: AttachmentState::Taken,
         deleted: false,
         lost: false,
+        grown: false,
     })
 }
 

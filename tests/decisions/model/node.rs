@@ -35,6 +35,7 @@ pub fn view(state: &State, n: u8) -> NodeView {
         mounted,
         claims_back_off: me.claims_back_off,
         att_backs_off: me.att_backs_off,
+        grows_later: me.grows_later,
         kubelet: me.kubelet,
     }
 }
@@ -99,6 +100,7 @@ pub fn act(state: &mut State, view: &NodeView, step: NodeDoes) {
             rec.targets[usize::from(c)] = Some(Done::Maybe);
             call(state, n, Rpc::Publish, uid, mode, c);
         }
+        NodeDoes::Grow(c, uid) => call(state, n, Rpc::Expand, uid, mode_of(view, uid), c),
         NodeDoes::Unpublish(c, uid) => call(state, n, Rpc::Unpublish, uid, mode_of(view, uid), c),
         NodeDoes::MarkForgotten(uid) => {
             let rec = me.records.iter_mut().find(|r| r.uid == uid);
@@ -188,14 +190,24 @@ pub fn ended(state: &mut State, ended: &Call, outcome: Option<bool>) {
         (Rpc::Publish, Some(true)) if published => rec.targets[c] = Some(Done::Yes),
         (Rpc::Publish, Some(false)) => rec.targets[c] = None,
         (Rpc::Unpublish, Some(true)) if !published => rec.targets[c] = None,
+        (Rpc::Expand, Some(true)) => write_grown(state, ended),
         _ => {}
     }
     if outcome != Some(true) {
         let me = &mut state.nodes[n];
         match ended.rpc {
             Rpc::Publish | Rpc::Unpublish => me.claims_back_off[c] = true,
+            Rpc::Expand => me.grows_later = Some(ended.uid),
             _ => me.att_backs_off = Some(ended.uid),
         }
         give_up(state, ended.node);
     }
+}
+
+/// Writes that the volume has grown, onto whatever the Attachment has become, unless it is being undone.
+fn write_grown(state: &mut State, ended: &Call) {
+    let is_cut_off = state.machines[usize::from(ended.node)].away;
+    let now = state.att(ended.uid).filter(|att| !att.deleted && !att.lost && !is_cut_off).copied();
+    let written = now.is_some_and(|att| state.update_att(ended.by, &att, Att { grown: true, ..att }));
+    after_write(state, ended.node, written);
 }

@@ -12,7 +12,7 @@ use moor::api::claim::Assignment;
 use moor::api::handle::{Writer, WriterRef};
 use moor::attachment::node_side::{self, LiveAttachment, NodeStep};
 use moor::attachment::record::{Done, Forgotten, Lapse, Record, TargetRecord};
-use moor::attachment::{AttachmentSeen, HandleSeen};
+use moor::attachment::{AttachmentSeen, HandleSeen, NodeGrowth};
 use moor::claim::ClaimSeen;
 use moor::claim::admission::is_exclusive;
 
@@ -124,6 +124,7 @@ pub fn att_seen(config: &Config, att: &Att) -> AttachmentSeen {
         lingers: config.lingers,
         state: att.state,
         lost: att.lost,
+        growth: NodeGrowth { asked: config.grows.into(), reached: att.grown.into() },
         ..fixtures::attachment(&uid_name(att.uid))
     }
 }
@@ -199,6 +200,7 @@ pub struct NodeView {
     pub mounted: [bool; CLAIMS],
     pub claims_back_off: [bool; CLAIMS],
     pub att_backs_off: Option<Uid>,
+    pub grows_later: Option<Uid>,
     pub kubelet: Asked,
 }
 
@@ -213,6 +215,7 @@ pub enum NodeDoes {
     Yield(u8, Uid),
     Stage(Uid),
     Publish(u8, Uid),
+    Grow(u8, Uid),
     ReportReady(u8),
     Unpublish(u8, Uid),
     Unstage(Uid),
@@ -259,6 +262,8 @@ pub fn node_plan(config: &Config, view: &NodeView) -> NodeDoes {
             .map(|claim| claim.to_string())
             .chain(view.att_backs_off.map(uid_name))
             .collect(),
+        grows_later: view.grows_later.map(|uid| uid_name(uid).into()).into_iter().collect(),
+        grows_only_unused: false,
     };
     match node_side::plan(&seen) {
         NodeStep::Idle => NodeDoes::Idle,
@@ -271,6 +276,7 @@ pub fn node_plan(config: &Config, view: &NodeView) -> NodeDoes {
         NodeStep::Yield { claim, attachment } => NodeDoes::Yield(claim_of(&claim), uid_of(&attachment)),
         NodeStep::Stage { attachment } => NodeDoes::Stage(uid_of(&attachment)),
         NodeStep::Publish { claim, attachment } => NodeDoes::Publish(claim_of(&claim), uid_of(&attachment)),
+        NodeStep::Grow { claim, attachment } => NodeDoes::Grow(claim_of(&claim), uid_of(&attachment)),
         NodeStep::ReportReady { claim, attachment: _ } => NodeDoes::ReportReady(claim_of(&claim)),
         NodeStep::Unpublish { claim, attachment } => {
             NodeDoes::Unpublish(claim_of(&claim), uid_of(&attachment))

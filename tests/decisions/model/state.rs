@@ -83,6 +83,8 @@ pub struct Att {
     pub state: AttachmentState,
     pub deleted: bool,
     pub lost: bool,
+    /// The volume has grown on its node.
+    pub grown: bool,
 }
 
 /// A Volume.
@@ -158,6 +160,8 @@ pub struct NodeAgent {
     pub claims_back_off: [bool; CLAIMS],
     /// The Attachment whose call failed and is not due yet.
     pub att_backs_off: Option<Uid>,
+    /// The Attachment whose growth failed and is not due yet.
+    pub grows_later: Option<Uid>,
     /// kubelet's calls that it has taken in.
     pub kubelet: Asked,
 }
@@ -188,6 +192,7 @@ pub enum Rpc {
     Unstage,
     Publish,
     Unpublish,
+    Expand,
 }
 
 /// A call that has started and not ended. It outlives its caller.

@@ -69,7 +69,7 @@ impl System {
             What::LookAgain(who) => wake(s, *who),
             What::RetryDue(n) => {
                 let me = &mut s.nodes[usize::from(*n)];
-                (me.claims_back_off, me.att_backs_off) = ([false; CLAIMS], None);
+                (me.claims_back_off, me.att_backs_off, me.grows_later) = ([false; CLAIMS], None, None);
                 wake(s, Actor::Node(*n));
             }
             What::Relieve(_) | What::Answer(_) => relief::act(s, what),
@@ -357,7 +357,8 @@ fn restart(s: &mut State, who: Actor) {
     match who {
         Actor::Node(n) => {
             let me = &mut s.nodes[usize::from(n)];
-            (me.pass, me.claims_back_off, me.att_backs_off) = (None, [false; CLAIMS], None);
+            (me.pass, me.claims_back_off) = (None, [false; CLAIMS]);
+            (me.att_backs_off, me.grows_later) = (None, None);
             pods::forget(s, n);
         }
         Actor::Controller(i) => {

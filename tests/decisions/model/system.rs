@@ -116,7 +116,7 @@ impl System {
         if machine.away && (machine.off || me.kubelet.is_empty()) {
             return;
         }
-        if me.att_backs_off.is_some() || me.claims_back_off != [false; CLAIMS] {
+        if me.att_backs_off.or(me.grows_later).is_some() || me.claims_back_off != [false; CLAIMS] {
             actions.push(What::RetryDue(n));
         }
         if state.waits(who) || (me.pass.is_none() && !me.dirty) {
@@ -129,7 +129,11 @@ impl System {
         }
         let calls = matches!(
             step,
-            NodeDoes::Stage(_) | NodeDoes::Unstage(_) | NodeDoes::Publish(..) | NodeDoes::Unpublish(..)
+            NodeDoes::Stage(_)
+                | NodeDoes::Unstage(_)
+                | NodeDoes::Publish(..)
+                | NodeDoes::Unpublish(..)
+                | NodeDoes::Grow(..)
         );
         if calls && self.config.serial && state.haunted(who) {
             if me.pass.is_some() {

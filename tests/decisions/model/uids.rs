@@ -33,6 +33,7 @@ impl State {
             })
             || self.nodes.iter().any(|n| {
                 n.att_backs_off == Some(uid)
+                    || n.grows_later == Some(uid)
                     || n.records.iter().any(|r| r.uid == uid)
                     || n.pass.iter().any(|p| {
                         p.attachments.iter().any(|(u, _)| *u == uid)

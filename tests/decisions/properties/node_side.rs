@@ -142,6 +142,15 @@ proptest! {
                 let record = record(attachment).expect("nothing that could be in use");
                 prop_assert!(!record.left.is_empty() && record.targets.is_empty());
             }
+            NodeStep::Grow { claim: uid, attachment } => {
+                let (seen_of, grown) = (claim(uid).unwrap(), freshest(&seen, attachment).unwrap());
+                prop_assert!(grown.is_usable() && grown.growth.is_due() && grown.node_uid == seen.node_uid);
+                prop_assert!(seen_of.grows_on(grown) && !seen.released.contains(uid));
+                prop_assert!(record(attachment).is_some_and(|r| r.targets[uid].published == Done::Yes));
+                let looked = |(live, found): &(_, LiveAttachment)| live == attachment && *found != LiveAttachment::Gone;
+                prop_assert!(seen.live_attachments.iter().any(looked), "grown without a live read");
+                prop_assert!(!seen.grows_later.contains(attachment));
+            }
             NodeStep::ReportNotReady { claim: uid } => {
                 prop_assert_eq!(claim(uid).unwrap().state, ClaimState::Ready);
             }

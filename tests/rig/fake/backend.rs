@@ -24,6 +24,8 @@ pub enum Expand {
     Unused,
     /// By NodeExpandVolume alone.
     OnNodes,
+    /// The same, and it says that the volume must not be in use.
+    OnNodesUnused,
 }
 
 /// A volume. Arguments are kept as they were sent: CSI wants a repeated call to be the same one.
@@ -33,6 +35,8 @@ pub struct Stored {
     pub created: Option<Vec<u8>>,
     /// The largest size in bytes that was asked for when it was there.
     pub grown: i64,
+    /// The size in bytes that it was given by NodeExpandVolume, by node.
+    pub grown_on: BTreeMap<String, i64>,
     /// The mutable parameters that it has.
     pub modified: BTreeMap<String, String>,
     /// By node id. Without arguments: attached by somebody else than moor.

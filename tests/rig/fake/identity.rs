@@ -33,7 +33,13 @@ impl Identity for Place {
         let places = wire::PluginCapability { r#type: Some(Type::Service(places)) };
         let places = self.fake.backend().topology.then_some(places);
         let has_controller = self.controller || self.fake.backend().says_controller;
-        let capabilities = has_controller.then_some(capability).into_iter().chain(places).collect();
+        let unused = (self.fake.backend().expand == Expand::OnNodesUnused).then(|| {
+            use wire::plugin_capability::{VolumeExpansion, volume_expansion};
+            let offline = VolumeExpansion { r#type: volume_expansion::Type::Offline.into() };
+            wire::PluginCapability { r#type: Some(Type::VolumeExpansion(offline)) }
+        });
+        let capabilities =
+            has_controller.then_some(capability).into_iter().chain(places).chain(unused).collect();
         Ok(Response::new(wire::GetPluginCapabilitiesResponse { capabilities }))
     }
 
@@ -83,8 +89,8 @@ pub(super) fn controller_capabilities(
 pub(super) fn node_capabilities(backend: &Backend) -> wire::NodeGetCapabilitiesResponse {
     use wire::node_service_capability::{Rpc, Type, rpc};
     let offered = [rpc::Type::StageUnstageVolume, rpc::Type::SingleNodeMultiWriter];
-    let grows =
-        matches!(backend.expand, Expand::AndNodes | Expand::OnNodes).then_some(rpc::Type::ExpandVolume);
+    let on_nodes = matches!(backend.expand, Expand::AndNodes | Expand::OnNodes | Expand::OnNodesUnused);
+    let grows = on_nodes.then_some(rpc::Type::ExpandVolume);
     let offered = offered.into_iter().chain(grows).chain(backend.can.iter().copied());
     let capability = |offered: rpc::Type| wire::NodeServiceCapability {
         r#type: Some(Type::Rpc(Rpc { r#type: offered.into() })),

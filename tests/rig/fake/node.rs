@@ -9,7 +9,7 @@ use prost::Message as _;
 use tonic::{Request, Response, Status};
 
 use super::super::Can;
-use super::backend::{Backend, condition};
+use super::backend::{Backend, Expand, condition};
 use super::identity::node_capabilities;
 use super::{About, Place, ZONE, key_of};
 
@@ -109,8 +109,8 @@ impl Node for Place {
         let about = About { rpc: Rpc::NodeExpandVolume, key: key.clone(), arguments };
         self.answer(about, |backend, node, _| {
             let (staging, path) = (Path::new(&request.staging_target_path), Path::new(&request.volume_path));
-            backend.expand(&key, node, staging, path)?;
             let capacity_bytes = request.capacity_range.map_or(0, |range| range.required_bytes);
+            backend.expand(&key, node, (staging, path), capacity_bytes)?;
             Ok(wire::NodeExpandVolumeResponse { capacity_bytes })
         })
         .await
@@ -143,10 +143,26 @@ impl Node for Place {
 
 impl Backend {
     /// The volume is to be larger where it is used.
-    fn expand(&mut self, key: &str, node: &str, staging: &Path, path: &Path) -> Result<(), Status> {
+    fn expand(
+        &mut self,
+        key: &str,
+        node: &str,
+        (staging, path): (&Path, &Path),
+        bytes: i64,
+    ) -> Result<(), Status> {
+        let (by_controller, most) = (self.expand == Expand::AndNodes, self.most);
         let volume = self.known(key)?;
         let is_staged = volume.staged.get(node).is_some_and(|(staged, _)| staged == staging);
         if is_staged && volume.published.contains_key(&(node.to_owned(), path.to_owned())) {
+            if by_controller && bytes > volume.grown {
+                let what = format!("NodeExpandVolume of {key} to {bytes} before ControllerExpandVolume");
+                return Err(self.forbidden(key, what));
+            }
+            if bytes > most {
+                return Err(Status::out_of_range("the storage is smaller"));
+            }
+            let has = volume.grown_on.entry(node.to_owned()).or_default();
+            *has = bytes.max(*has);
             return Ok(());
         }
         Err(self.forbidden(key, format!("NodeExpandVolume of {key} on {node} at paths where it is not")))

@@ -90,7 +90,7 @@ impl Rig {
         Api::namespaced(self.cluster.admin.clone(), NAMESPACE)
     }
 
-    fn volumes_for_pods(&self) -> Api<Volume> {
+    pub fn volumes_for_pods(&self) -> Api<Volume> {
         Api::namespaced(self.cluster.admin.clone(), NAMESPACE)
     }
 
