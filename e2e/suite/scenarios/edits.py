@@ -54,6 +54,7 @@ def _life(world: World, kind: Kind) -> None:
 
     _modify(world)
     _grow(world, kind)
+    kind.expect_grown(run, target)
     expect(kind.digest(run, target) == new, "the volume has other bytes since it was modified and has grown in use")
     world.remove("VolumeClaim", "writer")
     target = world.ready_claim("moved", world.second, **kind.claim)
@@ -125,9 +126,19 @@ def _modify(world: World) -> None:
 def _grow(world: World, kind: Kind) -> None:
     _patch(world, "data", {"capacity": kind.larger})
     size = kind.grown * MEBIBYTE
-    world.await_that("Volume", "data", "to grow", _says("capacityBytes", size))
+    world.await_that("Volume", "data", "to grow, on its node too", _has_grown(size))
     found = world.driver.volumes()[world.handle()]["capacityBytes"]
     expect(found == size, f"the volume has {found} bytes, and says that it has {size}")
+
+
+def _has_grown(size: int) -> objects.Holds:
+    """The volume is so large, and whoever uses it can use that."""
+
+    def holds(item: objects.Object) -> bool:
+        said = {c["type"]: c["status"] for c in item["status"]["conditions"]}
+        return item["status"].get("capacityBytes") == size and said.get("Expanded") == "True"
+
+    return holds
 
 
 def _says(field: str, value: object) -> objects.Holds:
