@@ -10,6 +10,7 @@ _MODULES = (
     "block_devices",
     "edits",
     "snapshots",
+    "growth",
     "owners",
     "sharing",
     "waiting",

@@ -37,7 +37,6 @@ async fn grow(rig: &Rig, key: &str) {
     let sizes: Vec<_> = asked(rig, key).iter().map(|r| r.capacity_range.unwrap().required_bytes).collect();
     assert!(!sizes.is_empty() && sizes.iter().all(|size| *size == 3 * MI), "{sizes:?}");
     rig.until_ready(key).await;
-    rig.remove(&[key], &[key]).await;
 }
 
 pub async fn the_leader_and_the_agent_may_die_at_every_step(cluster: Arc<Cluster>) {
