@@ -1,13 +1,18 @@
 //! What the leader has given a Volume: who makes its own calls, which, and with what.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Volume;
 use super::attachment::ControllerRef;
 use super::edit::{Edit, GrantedUse};
+use super::quantity::{self, QuantityError};
 use super::secrets::SecretRefs;
 use super::source::AssignedSource;
 use super::topology::Segments;
+use super::volume::VolumeSpec;
 
 /// Who makes a Volume's own calls, and which.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -34,9 +39,46 @@ pub struct VolumeAssignment {
     /// The last edit of those. Absent: there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edit: Option<Box<Edit>>,
+    /// The size and the mutable parameters that CreateVolume is called with. Both may be changed once the Volume is Ready, and a
+    /// call that is repeated says the same. Absent: as spec says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_with: Option<Box<CreatedWith>>,
     /// The Secrets that the Plugin named when the Volume was taken up, each as namespace/name. They stay as they are.
     #[serde(default, skip_serializing_if = "SecretRefs::is_empty")]
     pub secrets: Box<SecretRefs>,
+}
+
+/// What CreateVolume is called with of that which may be changed later.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CreatedWith {
+    /// At least this size in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_bytes: Option<i64>,
+    /// The driver's parameters that may be changed later.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "super::schema::string_map")]
+    pub mutable_parameters: BTreeMap<String, String>,
+}
+
+impl CreatedWith {
+    /// What the spec asks for now.
+    ///
+    /// # Errors
+    /// Its size cannot be read.
+    pub fn asked(spec: &VolumeSpec) -> Result<Self, QuantityError> {
+        let capacity_bytes = spec.capacity.as_ref().map(quantity::bytes).transpose()?;
+        Ok(Self { capacity_bytes, mutable_parameters: spec.mutable_parameters.clone() })
+    }
+
+    /// What CreateVolume of a Volume is called with, also when it is repeated.
+    ///
+    /// # Errors
+    /// As [`Self::asked`].
+    pub fn of(volume: &Volume) -> Result<Self, QuantityError> {
+        let kept = volume.spec.assignment.as_ref().and_then(|assignment| assignment.created_with.as_deref());
+        kept.cloned().map_or_else(|| Self::asked(&volume.spec), Ok)
+    }
 }
 
 /// A call that a Volume itself needs.

@@ -8,7 +8,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use super::assignment::{VolumeAssignment, VolumeOperation};
+pub use super::assignment::{CreatedWith, VolumeAssignment, VolumeOperation};
 use super::attachment::{ControllerRef, VolumeRef};
 use super::capability::{MountOptions, VolumeUse};
 pub use super::change::{Expansion, ExpansionFailure, Modification};

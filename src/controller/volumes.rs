@@ -9,7 +9,7 @@ use super::claims::held;
 use super::context::Context;
 use super::handles;
 use crate::api::conditions::{self, Desired, READY, Reason};
-use crate::api::volume::{Expansion, GrantedUse, VolumeAssignment};
+use crate::api::volume::{CreatedWith, Expansion, GrantedUse, VolumeAssignment, VolumeOperation};
 use crate::api::{FINALIZER, Volume, VolumeHandle, VolumeState, VolumeStatus, quantity};
 use crate::k8s::ApiError;
 use crate::k8s::events::EventReason;
@@ -22,6 +22,8 @@ pub(crate) async fn assign(ctx: &Context, volume: &Volume, to: &VolumeAssignment
     if volume.spec.assignment.is_none() {
         // What the spec says cannot be edited before the Volume is Ready.
         to.granted = Some(GrantedUse::asked(&volume.spec));
+        let creates = to.operation == VolumeOperation::Create;
+        to.created_with = CreatedWith::asked(&volume.spec).ok().filter(|_| creates).map(Box::new);
     }
     assigned.spec.assignment = Some(to);
     ctx.writer.update(&ctx.volumes, volume, &assigned).await

@@ -332,6 +332,7 @@ pub const CASES: &[Case] = cases![
     volumes::an_agent_says_nothing_is_under_way_that_nobody_asked_for,
     volumes::a_namespace_that_may_not_parameterise_changes_nothing,
     volumes::nothing_is_attached_beside_a_call_that_modifies,
+    volumes::a_modified_volume_whose_status_is_lost_is_created_as_at_first,
     crashes::the_leader_and_the_agent_may_die_at_every_step,
     crashes::the_api_server_may_go_away_at_every_step,
     crashes::an_agent_that_dies_in_the_call_repeats_it_before_another,

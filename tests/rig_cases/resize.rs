@@ -239,6 +239,7 @@ pub const CASES: &[Case] = cases![
     volumes::nothing_is_attached_beside_a_call_that_makes_it_larger,
     volumes::a_volume_that_is_used_is_not_given_up,
     volumes::a_volume_that_is_left_waits_for_the_end_of_its_call,
+    volumes::a_grown_volume_whose_status_is_lost_is_created_as_at_first,
     crashes::the_leader_and_the_agent_may_die_at_every_step,
     crashes::the_driver_may_die_in_the_call,
     crashes::the_api_server_may_go_away_at_every_step,

@@ -7,6 +7,7 @@ use crate::api::claim::VolumeClaim;
 use crate::api::edit::GrantedUse;
 use crate::api::names::create_name;
 use crate::api::quantity::{self, QuantityError};
+use crate::api::volume::CreatedWith;
 use crate::api::{AccessMode, Attachment, AttachmentMode, Volume};
 use crate::attachment::record::Record;
 use crate::csi::capability::{SingleNode, for_group, to_proto};
@@ -210,16 +211,15 @@ pub fn create_volume(
     driver: Offers,
 ) -> Result<wire::CreateVolumeRequest, ArgumentError> {
     let Offers { modes, topology, modifies } = driver;
-    let spec = &volume.spec;
-    let size = |quantity: &Option<_>| quantity.as_ref().map_or(Ok(0), quantity::bytes);
+    let (spec, with) = (&volume.spec, CreatedWith::of(volume)?);
     let range = wire::CapacityRange {
-        required_bytes: size(&spec.capacity)?,
-        limit_bytes: size(&spec.capacity_limit)?,
+        required_bytes: with.capacity_bytes.unwrap_or_default(),
+        limit_bytes: spec.capacity_limit.as_ref().map_or(Ok(0), quantity::bytes)?,
     };
     if !topology && spec.topology.as_ref().is_some_and(|request| !request.required.is_empty()) {
         return Err(ArgumentError::NoTopology);
     }
-    if !modifies && !spec.mutable_parameters.is_empty() {
+    if !modifies && !with.mutable_parameters.is_empty() {
         return Err(ArgumentError::NoModify);
     }
     let segments = |terms: &[crate::api::volume::Segments]| {
@@ -240,7 +240,7 @@ pub fn create_volume(
         capacity_range: (range.required_bytes > 0 || range.limit_bytes > 0).then_some(range),
         volume_capabilities: uses(volume, &made, modes),
         parameters: spec.parameters.clone(),
-        mutable_parameters: spec.mutable_parameters.clone(),
+        mutable_parameters: with.mutable_parameters,
         secrets,
         accessibility_requirements,
         volume_content_source: content_source(volume),

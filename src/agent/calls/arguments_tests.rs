@@ -311,3 +311,18 @@ fn the_handle_of_the_status_comes_before_that_of_the_spec() {
         "known"
     );
 }
+
+/// A driver knows a call that is repeated by its arguments.
+#[test]
+fn what_was_changed_since_is_not_in_a_repeated_creation() {
+    let mut volume = volume();
+    volume.spec.mutable_parameters = map("tier");
+    let first = create_volume(&volume, Secrets::none(), ALL).unwrap();
+    volume.spec.assignment = Some(VolumeAssignment {
+        created_with: Some(Box::new(CreatedWith::asked(&volume.spec).unwrap())),
+        ..VolumeAssignment::default()
+    });
+    volume.spec.capacity = Some(Quantity("7Gi".into()));
+    volume.spec.mutable_parameters = map("colour");
+    assert_eq!(create_volume(&volume, Secrets::none(), ALL).unwrap(), first);
+}

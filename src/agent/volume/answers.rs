@@ -13,12 +13,11 @@ use crate::api::conditions::{Desired, Reason};
 use crate::api::names::handle_of_import;
 use crate::api::quantity;
 use crate::api::secrets::{SecretFor, SecretName};
-use crate::api::volume::{EditAnswer, GrantedUse, Rejected, Segments, VolumeStatus};
+use crate::api::volume::{CreatedWith, EditAnswer, GrantedUse, Rejected, Segments, VolumeStatus};
 use crate::api::{Plugin, Volume, VolumeState};
 use crate::csi::proto::csi::v1 as wire;
 use crate::csi::{CallError, Meaning, Origin, Rpc};
 use crate::volume::calls::VolumeCall;
-use crate::volume::growth;
 
 /// A failed call, and the driver's own answer if there was one.
 pub(crate) type Failed = (Failure, Option<CallError>);
@@ -117,9 +116,10 @@ impl Answer {
             Self::Modified(modified) => modified.take_in(status),
             Self::Created(created, plugin_uid) => {
                 status.plugin_uid = plugin_uid;
-                take_in(status, *created, growth::asked(volume));
-                // They have been what they are since before the first call.
-                status.mutable_parameters.clone_from(&volume.spec.mutable_parameters);
+                let with = CreatedWith::of(volume).unwrap_or_default();
+                take_in(status, *created, with.capacity_bytes.unwrap_or_default());
+                // What was asked for since, of a Volume whose status was lost, is asked for again.
+                status.mutable_parameters = with.mutable_parameters;
                 Desired::new(Reason::Created, "the driver has made it; its VolumeHandle comes next")
             }
             Self::Unusable(rejected, plugin_uid) => {

@@ -48,8 +48,11 @@ impl Controller for Place {
                 Some(Type::Snapshot(of)) => backend.restore(&snapshots::key_of(&of.snapshot_id))?,
                 None => {}
             }
+            let is_new = !backend.volumes.contains_key(&key);
             backend.create(&key, arguments)?;
-            backend.known(&key)?.modified.clone_from(&request.mutable_parameters);
+            if is_new {
+                backend.known(&key)?.modified.clone_from(&request.mutable_parameters);
+            }
             let asked = request.capacity_range.map_or(0, |range| range.required_bytes);
             if let Some(left) =
                 wanted.as_ref().and_then(|wanted| backend.room.get_mut(&wanted.segments[ZONE]))

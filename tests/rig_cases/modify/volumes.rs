@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use kube::api::{Patch, PatchParams};
-use moor::api::Volume;
 use moor::api::conditions::MODIFIED;
+use moor::api::{Volume, VolumeState};
 use moor::csi::Rpc;
 use serde_json::{Value, json};
 
@@ -137,4 +137,24 @@ pub async fn nothing_is_attached_beside_a_call_that_modifies(cluster: Arc<Cluste
     rig.fake.assert_obeyed();
     rig.remove(&["c"], &["v"]).await;
     rig.assert_nothing_left().await;
+}
+
+/// A driver knows a repeated CreateVolume by its arguments, among them the parameters that the volume had at first.
+pub async fn a_modified_volume_whose_status_is_lost_is_created_as_at_first(cluster: Arc<Cluster>) {
+    let rig = start(&cluster).await;
+    rig.make_volume(&volume("v")).await;
+    rig.until_volume_ready("v").await;
+    change(&rig, &json!({ "tier": "gold" })).await.unwrap();
+    until_says(&rig, "Modified").await;
+    let lost = Patch::Merge(json!({ "status": null }));
+    rig.volume_api().patch_status("v", &PatchParams::default(), &lost).await.unwrap();
+    let again = || (rig.count("v", Rpc::CreateVolume) == 2).then_some(());
+    rig.cluster.until("CreateVolume is repeated", again, || rig.story("v")).await;
+    let is_gold = || {
+        let status = rig.cluster.volume("v")?.status.clone()?;
+        (status.state == VolumeState::Ready && status.mutable_parameters == tier("gold")).then_some(())
+    };
+    rig.cluster.until("the volume is Ready and gold", is_gold, || rig.story("v")).await;
+    assert_eq!((asked(&rig, "v"), has(&rig, "v")), (vec![tier("gold"), tier("gold")], tier("gold")));
+    rig.remove(&NO_CLAIM, &["v"]).await;
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use moor::api::conditions::EXPANDED;
-use moor::api::{Volume, VolumeHandle};
+use moor::api::{Volume, VolumeHandle, VolumeState};
 use moor::csi::Rpc;
 use serde_json::json;
 
@@ -175,4 +175,21 @@ pub async fn a_volume_that_is_left_waits_for_the_end_of_its_call(cluster: Arc<Cl
     rig.fake.let_go("v", Rpc::ControllerExpandVolume);
     rig.until_volume_gone("v").await;
     assert_eq!(rig.count("v", Rpc::DeleteVolume), 0);
+}
+
+/// A driver knows a repeated CreateVolume by its arguments, among them the size that the volume had at first.
+pub async fn a_grown_volume_whose_status_is_lost_is_created_as_at_first(cluster: Arc<Cluster>) {
+    let rig = start(&cluster, Expand::ByController).await;
+    raise(&rig, "3Mi").await.unwrap();
+    until_says(&rig, "Expanded").await;
+    let lost = Patch::Merge(json!({ "status": null }));
+    rig.volume_api().patch_status("v", &PatchParams::default(), &lost).await.unwrap();
+    let has = |bytes| {
+        let status = rig.cluster.volume("v")?.status.clone()?;
+        (status.state == VolumeState::Ready && status.capacity_bytes == Some(bytes)).then_some(())
+    };
+    let again = || (rig.count("v", Rpc::CreateVolume) == 2).then_some(());
+    rig.cluster.until("CreateVolume is repeated", again, || rig.story("v")).await;
+    rig.cluster.until("the volume is Ready and has 3Mi", || has(3 * MI), || rig.story("v")).await;
+    rig.remove(&NO_CLAIM, &["v"]).await;
 }
