@@ -27,6 +27,7 @@ pub const CASES: &[Case] = cases![
     flags_that_are_not_allowed_change_nothing,
     edits_and_a_growth_take_turns,
     nothing_is_edited_before_the_volume_is_there,
+    no_edit_is_asked_about_beside_another_call,
     crashes::the_leader_and_the_agent_may_die_at_every_step,
 ];
 
@@ -246,4 +247,28 @@ async fn nothing_is_edited_before_the_volume_is_there(cluster: Arc<Cluster>) {
     change(&rig, "v", flags(&["noatime"])).await.unwrap();
     until_says(&rig, "v", "Applied").await;
     rig.remove(&NO_CLAIM, &["v"]).await;
+}
+
+/// CSI wants one call for a volume at a time, and the driver here complains of two.
+async fn no_edit_is_asked_about_beside_another_call(cluster: Arc<Cluster>) {
+    // A call that is held back is not to end by its deadline.
+    let rig = Rig::start(&cluster, Options { longest_call: 60, ..Options::default() }).await;
+    rig.make_volume(&volume("v")).await;
+    rig.until_volume_ready("v").await;
+    rig.fake.hold("v", Rpc::ControllerPublishVolume);
+    rig.make_claim(&volume_claim("c", "v", "node-2")).await;
+    rig.until_called("v", Rpc::ControllerPublishVolume).await;
+    change(&rig, "v", flags(&["noatime"])).await.unwrap();
+    until_says(&rig, "v", "EditPending").await;
+    let ordered = || rig.cluster.volume("v")?.edit().map(|_| ());
+    rig.cluster.until("the driver is to be asked", ordered, || rig.story("v")).await;
+    // Its agent has the time to do what it wants.
+    rig.make_volume(&volume("w")).await;
+    rig.until_volume_ready("w").await;
+    assert_eq!(rig.count("v", Rpc::ValidateVolumeCapabilities), 0, "{}", rig.story("v"));
+    rig.fake.let_go("v", Rpc::ControllerPublishVolume);
+    rig.until_ready("c").await;
+    until_says(&rig, "v", "StagedBefore").await;
+    rig.fake.assert_obeyed();
+    rig.remove(&["c"], &["v", "w"]).await;
 }

@@ -31,6 +31,7 @@ pub const CASES: &[Case] = cases![
     kernel::a_mount_that_is_gone_is_told,
     kernel::a_device_is_counted,
     silence::a_driver_that_hangs_delays_nobody,
+    silence::a_question_gives_way_to_a_call_for_its_volume,
     silence::a_driver_that_does_not_say_is_told,
     silence::numbers_that_cannot_be_are_not_counted,
     word::only_who_has_looked_says_how_a_volume_is,

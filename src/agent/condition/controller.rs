@@ -59,8 +59,16 @@ async fn ask(agent: &Agent, driver: &str) -> Result<(), NotDone> {
             if !may_ask() {
                 break;
             }
+            // Whoever attaches it, or makes another call for it, comes at once.
+            let name = handle.metadata.name.as_deref().unwrap_or_default();
+            let Some(spare) = agent.flights.spare(name) else { continue };
             let call = serving.plugin.controller_get_volume(&handle.spec.volume_handle);
-            match agent.call(driver, Rpc::ControllerGetVolume, call).await {
+            let answer = tokio::select! {
+                answer = agent.call(driver, Rpc::ControllerGetVolume, call) => answer,
+                () = spare.wanted() => continue,
+            };
+            drop(spare);
+            match answer {
                 Ok(condition) => report(agent, &handle, said(condition)).await?,
                 Err(error) if is_unknown(&error) => {
                     let words = "the driver does not know the volume any more (NOT_FOUND)".to_owned();

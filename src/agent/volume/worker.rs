@@ -71,7 +71,7 @@ impl Pass<'_> {
     /// Everything that takes its time comes before the live reads, and the call right after them.
     async fn attempt(&self, volume: &Arc<Volume>) -> Result<Next, NotDone> {
         self.due.agent.is_due(&step(volume, self.due.rpc))?;
-        let beside_others = matches!(self.call, VolumeCall::Expand | VolumeCall::Modify);
+        let beside_others = calls::is_about_one_in_use(self.call);
         let _flight = match handle_name(volume, self.due.driver).filter(|_| beside_others) {
             Some(handle) if self.due.agent.unended.is_running(&Parked::Handle(handle.clone())) => {
                 return Err(NotDone::Unended);

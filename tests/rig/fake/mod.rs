@@ -309,7 +309,9 @@ impl Place {
     /// Of a question that its caller has given up the news may come a moment after the next call.
     async fn after_a_question(&self, rpc: Rpc, key: &str) {
         let lane = self.lane(rpc, key);
-        let is_asked = || self.fake.0.flights.lock().unwrap().get(&lane) == Some(&Rpc::NodeGetVolumeStats);
+        let questions = [Rpc::NodeGetVolumeStats, Rpc::ControllerGetVolume];
+        let is_asked =
+            || self.fake.0.flights.lock().unwrap().get(&lane).is_some_and(|rpc| questions.contains(rpc));
         for _ in 0..MOMENTS {
             if !is_asked() {
                 return;

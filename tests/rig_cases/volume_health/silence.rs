@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use kube::api::{Patch, PatchParams};
 use moor::api::health::HealthKind;
 use moor::csi::Rpc;
+use serde_json::json;
 use tokio::time::Instant;
 use tonic::Code;
 
 use super::{NODE, saying};
+use crate::rig::fake::backend::Expand;
 use crate::rig::{Cluster, Fault, Options, Rig, volume, volume_claim};
 
 const STATS: Rpc = Rpc::NodeGetVolumeStats;
@@ -49,6 +52,32 @@ pub(super) async fn a_driver_that_hangs_delays_nobody(cluster: Arc<Cluster>) {
         rig.until_volume_gone(name).await;
     }
     rig.end_health("data").await;
+}
+
+/// Nor a call for its volume, beside which nobody asks: CSI wants one at a time, and the driver here complains of two.
+pub(super) async fn a_question_gives_way_to_a_call_for_its_volume(cluster: Arc<Cluster>) {
+    let options = Options {
+        health_interval: 1,
+        conditions: true,
+        attach: false,
+        expand: Expand::ByController,
+        longest_call: 600,
+        ..Options::default()
+    };
+    let rig = Rig::start(&cluster, options).await;
+    rig.fake.fail("data", Rpc::ControllerGetVolume, Fault::HangBefore);
+    rig.make_volume(&volume("data")).await;
+    rig.until_volume_ready("data").await;
+    rig.until_asked_again("data", Rpc::ControllerGetVolume, 1).await;
+    let asked = Instant::now();
+    let larger = Patch::Merge(json!({ "spec": { "capacity": "2Mi" } }));
+    rig.volume_api().patch("data", &PatchParams::default(), &larger).await.unwrap();
+    let grown = || rig.cluster.volume("data")?.status.as_ref()?.capacity_bytes.filter(|b| *b == 2 << 20);
+    rig.cluster.until("the volume has grown", grown, || rig.story("data")).await;
+    assert!(asked.elapsed() < DEADLINE, "it was waited for: {:?}\n{}", asked.elapsed(), rig.story("data"));
+    rig.fake.heal("data", Rpc::ControllerGetVolume);
+    let no_claims: [&str; 0] = [];
+    rig.remove(&no_claims, &["data"]).await;
 }
 
 pub(super) async fn a_driver_that_does_not_say_is_told(cluster: Arc<Cluster>) {
