@@ -18,6 +18,7 @@ use futures::future::BoxFuture;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
+use super::agreement;
 use super::cluster::Cluster;
 
 /// Where the inner process keeps its files; that it is set says which process this is.
@@ -158,7 +159,12 @@ async fn all(cases: &[&Case], directory: PathBuf) -> ExitCode {
         say(&format!("test {} ...", case.name()));
         let started = Instant::now();
         cluster.wipe().await;
-        let passed = AssertUnwindSafe((case.run)(cluster.clone())).catch_unwind().await.is_ok();
+        let to_its_end = async {
+            (case.run)(cluster.clone()).await;
+            agreement::compare_all().await;
+        };
+        let passed = AssertUnwindSafe(to_its_end).catch_unwind().await.is_ok();
+        agreement::forget_all();
         let word = if passed { "ok" } else { "FAILED" };
         say(&format!("test {} ... {word} ({:.1} s)", case.name(), started.elapsed().as_secs_f64()));
         if !passed {

@@ -14,6 +14,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(unused_imports, reason = "the same")]
 
+mod agreement;
 mod binder;
 mod chart;
 mod cluster;
@@ -175,6 +176,7 @@ pub struct Rig {
     nodes: Mutex<BTreeSet<String>>,
     /// Agents that are in a mount namespace of their own, and the file of their node's.
     parted: Mutex<BTreeMap<String, PathBuf>>,
+    declared: Mutex<agreement::Declared>,
 }
 
 impl Rig {
@@ -203,7 +205,9 @@ impl Rig {
             ended: Mutex::default(),
             nodes: Mutex::default(),
             parted: Mutex::default(),
+            declared: Mutex::default(),
         });
+        agreement::enlist(&rig);
         rig.make_plugin().await;
         rig.open_door(CONTROLLER, &Role::Controller).await;
         rig.run(CONTROLLER);

@@ -76,6 +76,11 @@ impl Moor {
         })
     }
 
+    /// Whether it has not ended and is not frozen.
+    pub fn is_running(&mut self) -> bool {
+        !self.has_ended() && !self.is_frozen()
+    }
+
     /// `kill -9`, and waits until it is gone.
     pub fn kill(mut self) {
         self.child.kill().unwrap();

@@ -126,6 +126,7 @@ async fn an_order_to_delete_is_not_carried_out_from_memory(cluster: Arc<Cluster>
     let calls = rig.calls_by(&old, since, "v");
     assert!(calls.iter().all(|e| e.label() != "DeleteVolume"), "{}", Journal::text(&calls));
     assert!(rig.has_storage("v"), "the storage of a Ready Volume was deleted");
+    rig.leaves(&["vol-v"], "Retain, and what was registered since is left");
 }
 
 /// The same of CreateVolume: the Volume was made by the other agent and has come to its end.
@@ -190,7 +191,7 @@ async fn a_crashed_call_is_not_forgotten(cluster: Arc<Cluster>) {
         rig.until_volume_gone("v").await;
         assert!(!rig.has_storage("v"), "a volume was made and forgotten");
         rig.assert_nothing_left().await;
-        drop(rig);
+        rig.end().await;
         cluster.wipe().await;
     }
 }

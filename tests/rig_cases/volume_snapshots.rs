@@ -102,6 +102,7 @@ async fn what_is_retained_stays_with_its_storage(cluster: Arc<Cluster>) {
     scene.until_nothing_kept().await;
     assert_eq!(scene.count("s", Rpc::DeleteSnapshot), 0);
     assert!(scene.fake.backend().snapshots.contains_key("s"));
+    scene.leaves(&["snap-s"], "Retain");
 }
 
 /// In the words of the driver, and no longer than it is so.

@@ -85,6 +85,7 @@ pub async fn the_policy_at_the_end_counts(cluster: Arc<Cluster>) {
     rig.until_nothing_provisioned().await;
     assert!(!rig.has_storage("spared"));
     rig.assert_nothing_left().await;
+    rig.leaves(&["vol-kept"], "Retain");
 }
 
 /// The policy is read when the storage is about to go.

@@ -175,6 +175,7 @@ pub async fn a_volume_that_is_left_waits_for_the_end_of_its_call(cluster: Arc<Cl
     rig.fake.let_go("v", Rpc::ControllerExpandVolume);
     rig.until_volume_gone("v").await;
     assert_eq!(rig.count("v", Rpc::DeleteVolume), 0);
+    rig.leaves(&["vol-v"], "Retain");
 }
 
 /// A driver knows a repeated CreateVolume by its arguments, among them the size that the volume had at first.

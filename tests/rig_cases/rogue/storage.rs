@@ -98,6 +98,7 @@ pub(super) async fn what_a_persistent_volume_names_by_now_is_left(cluster: Arc<C
     assert!(rig.has_storage("given"));
     rig.assert_nothing_left().await;
     remove_persistent_volume(&cluster, "given").await;
+    rig.leaves(&["vol-given"], "it was left to a PersistentVolume");
 }
 
 /// The agent would delete what CreateVolume made and nobody can use. That it may is the leader's word.
@@ -118,4 +119,5 @@ pub(super) async fn what_is_of_no_use_to_moor_is_left_to_a_persistent_volume(clu
     assert!(rig.has_storage("small"));
     rig.assert_nothing_left().await;
     remove_persistent_volume(&cluster, "small").await;
+    rig.leaves(&["vol-small"], "it was left to a PersistentVolume");
 }

@@ -95,6 +95,8 @@ pub async fn a_plugin_that_was_made_anew_has_deleted_nothing(cluster: Arc<Cluste
     rig.delete_volume("orphan").await;
     rig.until_volume_gone("orphan").await;
     rig.assert_nothing_left().await;
+    rig.leaves(&["vol-given-up"], "Retain");
+    rig.leaves(&["vol-early", "vol-orphan"], "the driver that made it says that it does not have it");
 }
 
 pub async fn everything_ends_without_its_plugin(cluster: Arc<Cluster>) {
