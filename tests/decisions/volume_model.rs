@@ -1,5 +1,7 @@
-//! A Volume's own calls, checked by machine: CreateVolume, ControllerExpandVolume, ControllerModifyVolume, DeleteVolume and
-//! what is deleted again, with the real decisions of leader and agents.
+//! A Volume's own calls, checked by machine: CreateVolume, ControllerExpandVolume, ControllerModifyVolume,
+//! ValidateVolumeCapabilities of an edit, DeleteVolume and what is deleted again, with the real decisions of leader and agents.
+//! Whatever happened: in the end the driver has what the objects say, and nothing else (`bad_rest` in `system.rs`). Snapshots are
+//! in `snapshot_model.rs`.
 //!
 //! One Volume is created, deleted and perhaps kept by its owner; the storage that it leaves is registered again by
 //! another one. Two agents may make the calls. An agent is cut off for as long as it likes, and its watch of Volumes
@@ -41,6 +43,7 @@ pub const NONE: Budget = Budget {
     wiped: 0,
     grow: 0,
     modify: 0,
+    edit: 0,
 };
 
 /// Explores every reachable state within the budget, and panics with the way to where something breaks.
@@ -137,6 +140,27 @@ fn a_volume_is_modified_while_agents_come_and_go() {
 fn a_volume_is_modified_and_grows() {
     let usual = Budget { modify: 2, grow: 1, fail: 1, lost: 1, retain: 1, ..NONE };
     check("a volume is modified and grows", bounds(usual, Budget { away: 1, lag: 1, ..usual }));
+}
+
+/// The owner edits it, and edits it again or takes that back, while answers are lost and agents are cut off.
+#[test]
+fn a_volume_is_edited_while_agents_come_and_go() {
+    let usual = Budget { edit: 2, away: 1, lag: 1, lost: 1, ..NONE };
+    check("a volume is edited", bounds(usual, Budget { edit: 3, away: 2, fail: 1, old_leader: 1, ..usual }));
+}
+
+/// The driver refuses an edit, and the volume is to grow and to be otherwise beside that.
+#[test]
+fn a_volume_is_edited_and_grows_and_is_modified() {
+    let usual = Budget { edit: 1, grow: 1, modify: 1, fail: 1, lost: 1, ..NONE };
+    check("a volume is edited, grows and is modified", bounds(usual, Budget { away: 1, lag: 1, ..usual }));
+}
+
+/// Somebody wipes the status of a volume that has grown and was edited.
+#[test]
+fn a_status_is_lost_of_a_volume_that_is_not_as_it_was_made() {
+    let usual = Budget { wiped: 1, grow: 1, edit: 1, lost: 1, retain: 1, ..NONE };
+    check("a lost status of a volume that has grown", bounds(usual, Budget { away: 1, fail: 1, ..usual }));
 }
 
 /// ASSUMED of the agent: it writes what it asks for before it does. Whoever comes after it would ask for something else while

@@ -32,7 +32,7 @@ async fn every_fault_of_every_call(cluster: Arc<Cluster>) {
     say(&format!("{} cells", cells.len()));
     let (started, mut failed) = (Instant::now(), Vec::new());
 
-    let (first, problems) = all(&cells, |cell| {
+    let (first, problems) = all(&cells, Cell::key, |cell| {
         let rig = rig.clone();
         async move { course::begin(&rig, cell).await }
     })
@@ -45,7 +45,7 @@ async fn every_fault_of_every_call(cluster: Arc<Cluster>) {
         rig.restart(agent);
     }
     let rest: Vec<_> = first.into_iter().filter_map(|(cell, more)| more.then_some(cell)).collect();
-    let (_, problems) = all(&rest, |cell| {
+    let (_, problems) = all(&rest, Cell::key, |cell| {
         let rig = rig.clone();
         async move { course::finish(&rig, cell).await }
     })
@@ -57,8 +57,13 @@ async fn every_fault_of_every_call(cluster: Arc<Cluster>) {
 }
 
 /// Runs a part of all cells at once. Returns what those that passed came to, and what the others died of.
-async fn all<T, F>(cells: &[Cell], part: impl Fn(Cell) -> F) -> (Vec<(Cell, T)>, Vec<String>)
+pub async fn all<C, T, F>(
+    cells: &[C],
+    key: fn(C) -> String,
+    part: impl Fn(C) -> F,
+) -> (Vec<(C, T)>, Vec<String>)
 where
+    C: Copy + Send + 'static,
     T: Send + 'static,
     F: Future<Output = Result<T, String>> + Send + 'static,
 {
@@ -76,10 +81,10 @@ where
         let (cell, result) = ended.unwrap();
         match result {
             Ok(Ok(value)) => passed.push((cell, value)),
-            Ok(Err(problem)) => failed.push(format!("{}: {problem}", cell.key())),
+            Ok(Err(problem)) => failed.push(format!("{}: {problem}", key(cell))),
             Err(panicked) => {
                 let words = panicked.downcast_ref::<String>().cloned().unwrap_or_default();
-                failed.push(format!("{}: {words}", cell.key()));
+                failed.push(format!("{}: {words}", key(cell)));
             }
         }
     }

@@ -42,6 +42,7 @@ mod left_behind;
 mod linger;
 mod modify;
 mod node_loss;
+mod operations;
 mod pod_claims;
 mod provision;
 mod read_only;
@@ -102,6 +103,7 @@ fn main() -> ExitCode {
         linger::CASES,
         modify::CASES,
         node_loss::CASES,
+        operations::CASES,
         pod_claims::CASES,
         provision::CASES,
         read_only::CASES,

@@ -1,6 +1,6 @@
-//! Snapshots, and Volumes that are made of Snapshots and of other Volumes.
+//! Snapshots, and Volumes that are made of Snapshots and of other Volumes. Every fault of their calls, and everybody who may die in
+//! one, is in `operations.rs`.
 
-mod crashes;
 mod faults;
 pub mod objects;
 
@@ -208,11 +208,7 @@ pub const CASES: &[Case] = cases![
     nothing_is_begun_of_what_is_being_deleted,
     an_agent_begins_nothing_of_what_is_being_deleted,
     a_snapshot_that_exists_is_registered_and_left_or_deleted,
-    faults::every_fault_of_a_snapshots_calls,
     faults::what_cannot_be_taken_says_so,
     faults::an_answer_of_another_volume_is_not_taken,
     faults::a_deletion_that_the_driver_refuses_waits_and_can_be_given_up,
-    crashes::the_leader_and_the_agent_may_die_at_every_step,
-    crashes::the_driver_may_die_in_its_calls,
-    crashes::the_api_server_may_go_away_at_every_step,
 ];

@@ -216,6 +216,9 @@ pub fn calm(system: &System, from: &State) -> Option<String> {
             state = next;
             continue;
         }
+        if let Some(problem) = disagreement(config, &state) {
+            return Some(format!("{problem}: {state:#?}"));
+        }
         if !deleted {
             deleted = true;
             let mut actions = Vec::new();
@@ -229,6 +232,27 @@ pub fn calm(system: &System, from: &State) -> Option<String> {
         return Some(format!("{problem}: {state:#?}"));
     }
     Some(format!("it comes to no rest: {state:#?}"))
+}
+
+/// How what the driver has differs from what the objects say, when nothing goes on any more.
+fn disagreement(config: &Config, state: &State) -> Option<&'static str> {
+    let now = &state.now;
+    let is_made = |state| matches!(state, VolumeState::Created | VolumeState::Ready);
+    let is_taken = |state| matches!(state, SnapshotState::Created | SnapshotState::Ready);
+    let origin = now.origin.is_some_and(|origin| is_made(origin.state));
+    let kept = now.kept.is_some_and(|kept| is_taken(kept.state));
+    let copied = now.copied.is_some_and(|copied| is_made(copied.state));
+    let stays = |policy, is_there: bool| policy == DeletionPolicy::Retain && !is_there;
+    let all = [
+        (ORIGIN, origin, stays(config.volume, now.origin.is_some())),
+        (KEPT, kept, stays(config.snapshot, now.kept.is_some())),
+        (COPIED, copied, false),
+    ];
+    all.into_iter().find_map(|(at, said, stays)| match (state.stored[at], said) {
+        (true, false) if !stays => Some("the driver has something that no object knows"),
+        (false, true) => Some("an object says to be there what the driver does not have"),
+        (true | false, _) => None,
+    })
 }
 
 /// What is left when everything was deleted.

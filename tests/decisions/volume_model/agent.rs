@@ -64,7 +64,7 @@ fn look(state: &mut State, agent: u8, v: u8, call: VolumeCall, cached: Vol) {
 fn start(state: &mut State, by: u8, v: u8, call: VolumeCall, seen: Vol) {
     let running = state.calls.iter().filter(|c| c.answer.is_none()).map(|c| c.call);
     let changes = |call| call != VolumeCall::Validate;
-    let alone = |call| matches!(call, VolumeCall::Expand | VolumeCall::Modify);
+    let alone = |call| matches!(call, VolumeCall::Expand | VolumeCall::Modify | VolumeCall::Revalidate);
     if running.filter(|call| changes(*call)).any(|c| changes(call) && (alone(c) || alone(call))) {
         state.harmed(Harm::CalledBeside);
     }
@@ -99,7 +99,8 @@ pub fn ends(state: &mut State, at: usize, answer: Answer, done: bool) {
             }
             state.stored = true;
         }
-        VolumeCall::Validate | VolumeCall::Revalidate | VolumeCall::Expand => {}
+        VolumeCall::Validate | VolumeCall::Expand => {}
+        VolumeCall::Revalidate => state.confirmed |= seen.edit.map_or(0, |(number, _)| 1 << number),
         VolumeCall::Modify => state.attributes = asked(&seen),
         VolumeCall::Delete => {
             match state.handle {
@@ -125,11 +126,15 @@ pub fn conclude(state: &mut State, at: usize) {
     let new = match (call, answer) {
         (_, Answer::Unknown) => return,
         (VolumeCall::Create, Answer::Ok) => {
-            Vol { state: VolumeState::Created, may_exist: false, grown: seen.asked, ..seen }
+            // With the size and the parameters of the first call, whatever is asked for since.
+            Vol { state: VolumeState::Created, may_exist: false, grown: false, has: 0, ..seen }
         }
         (VolumeCall::Expand, Answer::Ok) => Vol { grown: true, ..seen },
         (VolumeCall::Modify, Answer::Ok) => Vol { has: asked(&seen), open: 0, ..seen },
         (VolumeCall::Modify, Answer::Full) => Vol { open: 0, ..seen },
+        (VolumeCall::Revalidate, Answer::Ok | Answer::Full) => {
+            Vol { said: seen.edit.map(|(number, _)| (number, answer == Answer::Ok)), ..seen }
+        }
         (VolumeCall::Create, Answer::Wrong) => Vol { rejected: true, may_exist: false, ..seen },
         (VolumeCall::Create, Answer::Full) if known => return,
         (VolumeCall::Create, Answer::Full) if seen.deleted => {

@@ -6,7 +6,7 @@ use moor::volume::CallerNow;
 use moor::volume::Grows;
 
 use super::super::observed::Observed;
-use super::state::{Handle, State, Vol, agent_of, handle_seen, object, uid};
+use super::state::{Handle, Harm, State, Vol, agent_of, handle_seen, kind_of, object, uid};
 
 /// The step that is due for a Volume, as the leader sees it, with the looks that it asks for.
 pub fn plan(state: &State, v: u8) -> Option<(Vol, LeaderStep)> {
@@ -102,7 +102,17 @@ pub fn act(state: &mut State, v: u8, seen: Vol, step: LeaderStep) {
 
 fn assign(state: &mut State, v: u8, seen: Vol, to: &VolumeAssignment) {
     let agent = to.controller.as_ref().map_or(0, agent_of);
-    write(state, v, seen, Vol { held: true, assigned: Some((to.operation, agent)), ..seen });
+    // With the first assignment the spec is granted as it is (`controller/volumes.rs`).
+    let first = seen.assigned.is_none().then_some(seen.used);
+    let granted = to.granted.as_ref().map(kind_of).or(first);
+    let edit = to.edit.as_ref().map(|edit| (u8::try_from(edit.number).expect("a few"), kind_of(&edit.asked)));
+    let new = Vol { held: true, assigned: Some((to.operation, agent)), granted, edit, ..seen };
+    let is_confirmed =
+        edit.is_some_and(|(number, asked)| granted == Some(asked) && state.confirmed & (1 << number) != 0);
+    if state.write(v, seen, new) && seen.granted.is_some() && granted != seen.granted && !is_confirmed {
+        state.harmed(Harm::GrantedUnasked);
+    }
+    state.old = None;
 }
 
 /// The leader's view of the VolumeHandle is never old here, so its guard always holds.

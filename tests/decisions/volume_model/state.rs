@@ -6,8 +6,12 @@ use std::sync::LazyLock;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use moor::api::attachment::ControllerRef;
 use moor::api::attachment::VolumeRef;
+use moor::api::capability::{MountOptions, VolumeUse};
+use moor::api::conditions::CallFailure;
 use moor::api::names::{DriverOn, instance_name};
-use moor::api::volume::{DeletionPolicy, Modification, Rejected, VolumeAssignment, VolumeOperation};
+use moor::api::volume::{
+    DeletionPolicy, Edit, EditAnswer, GrantedUse, Modification, Rejected, VolumeAssignment, VolumeOperation,
+};
 use moor::api::{FINALIZER, Volume, VolumeHandle, VolumeState};
 use moor::attachment::HandleSeen;
 use moor::volume::InstanceSeen;
@@ -43,6 +47,8 @@ pub struct Budget {
     pub grow: u8,
     /// The owner wants other parameters.
     pub modify: u8,
+    /// The owner edits how claims get the volume.
+    pub edit: u8,
 }
 
 /// A configuration.
@@ -74,6 +80,14 @@ pub struct Vol {
     pub has: u8,
     /// Those of a call whose outcome is not known, as the status says.
     pub open: u8,
+    /// How claims are to get it, one of three ways.
+    pub used: u8,
+    /// How they get it.
+    pub granted: Option<u8>,
+    /// The last edit: its number and what was asked for.
+    pub edit: Option<(u8, u8)>,
+    /// What the status says of an edit of this number: whether the driver confirms it.
+    pub said: Option<(u8, bool)>,
 }
 
 impl Vol {
@@ -93,6 +107,10 @@ impl Vol {
             wants: 0,
             has: 0,
             open: 0,
+            used: 0,
+            granted: None,
+            edit: None,
+            said: None,
         }
     }
 }
@@ -137,6 +155,7 @@ pub enum Harm {
     DeletedAnothers,
     MadeForNobody,
     CalledBeside,
+    GrantedUnasked,
     AskedBeforeOutcome,
 }
 
@@ -151,6 +170,8 @@ pub struct State {
     pub attributes: u8,
     /// Those of a call to which the driver has not said what came of it.
     pub unsettled: u8,
+    /// The numbers of the edits that the driver has confirmed, as bits.
+    pub confirmed: u8,
     /// Number 0 is gone, and its owner has kept the storage, if there was any.
     pub kept: bool,
     pub registered: bool,
@@ -172,6 +193,7 @@ impl State {
             stored: false,
             attributes: 0,
             unsettled: 0,
+            confirmed: 0,
             kept: false,
             registered: false,
             away: [false; AGENTS],
@@ -264,7 +286,11 @@ pub fn object(v: u8, vol: &Vol) -> Volume {
             + 2 * i64::from(vol.retain)
             + 10 * assigned
             + 1000 * i64::from(vol.asked)
-            + 10_000 * i64::from(vol.wants),
+            + 10_000 * i64::from(vol.wants)
+            + 100_000 * i64::from(vol.used)
+            + 1_000_000 * vol.granted.map_or(0, |granted| 1 + i64::from(granted))
+            + 10_000_000
+                * vol.edit.map_or(0, |(number, asked)| 1 + i64::from(asked) + 10 * i64::from(number)),
     );
     let size = |large: bool| if large { 2 } else { 1 };
     volume.spec.capacity = (v == 0).then(|| Quantity(size(vol.asked).to_string()));
@@ -279,8 +305,14 @@ pub fn object(v: u8, vol: &Vol) -> Volume {
     volume.spec.assignment = vol.assigned.map(|(operation, agent)| VolumeAssignment {
         operation,
         controller: Some(reference(agent)),
+        granted: vol.granted.map(usage),
+        edit: vol.edit.map(|(number, asked)| Box::new(Edit { number: number.into(), asked: usage(asked) })),
         ..VolumeAssignment::default()
     });
+    let asked = usage(vol.used);
+    volume.spec.capabilities = asked.capabilities;
+    volume.spec.mount_options =
+        Some(MountOptions { mount_flags: asked.mount_flags, ..MountOptions::default() });
     let status = volume.status.get_or_insert_default();
     status.state = vol.state;
     status.volume_handle =
@@ -295,8 +327,22 @@ pub fn object(v: u8, vol: &Vol) -> Volume {
         outcome_unknown: true,
         error: None,
     });
+    status.edit = vol.said.map(|(number, confirms)| EditAnswer {
+        number: number.into(),
+        error: (!confirms).then(CallFailure::default),
+    });
     status.capacity_bytes = status.volume_handle.as_ref().map(|_| size(vol.grown));
     volume
+}
+
+/// One of the ways in which claims get the volume: with other flags, so that each is asked about.
+fn usage(kind: u8) -> GrantedUse {
+    GrantedUse { capabilities: vec![VolumeUse::default()], mount_flags: vec![kind.to_string()] }
+}
+
+/// Which of them it is.
+pub fn kind_of(usage: &GrantedUse) -> u8 {
+    usage.mount_flags[0].parse().expect("a number")
 }
 
 /// The mutable parameters of one of the two kinds.

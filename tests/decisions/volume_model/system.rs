@@ -20,6 +20,7 @@ pub enum Action {
     Retain(bool),
     Raise,
     Modify(u8),
+    Edit(u8),
     LoseStatus,
     Register,
     Leader(u8),
@@ -77,7 +78,8 @@ fn trouble(s: &State, actions: &mut Vec<Action>) {
     let budget = &s.budget;
     for (at, call) in s.calls.iter().enumerate().filter(|(_, c)| c.answer.is_none()) {
         let creates = call.call == VolumeCall::Create;
-        if (creates || call.call == VolumeCall::Modify) && budget.fail > 0 {
+        let is_refused = matches!(call.call, VolumeCall::Modify | VolumeCall::Revalidate);
+        if (creates || is_refused) && budget.fail > 0 {
             actions.push(Action::Ends(at, Answer::Full, false));
         }
         if creates && budget.wrong > 0 {
@@ -118,6 +120,9 @@ fn users(s: &State, actions: &mut Vec<Action>) {
         if may_modify(s, &vol) {
             actions.extend([1, 2].into_iter().filter(|kind| *kind != vol.wants).map(Action::Modify));
         }
+        if s.budget.edit > 0 && vol.state == VolumeState::Ready && !vol.deleted && vol.granted.is_some() {
+            actions.extend([0, 1, 2].into_iter().filter(|kind| *kind != vol.used).map(Action::Edit));
+        }
     } else if !s.registered && s.stored {
         actions.push(Action::Register);
     }
@@ -151,11 +156,18 @@ fn step(config: &Config, s: &mut State, action: Action) {
                 vol.wants = kind;
             }
         }
+        Action::Edit(kind) => {
+            s.budget.edit -= 1;
+            if let Some(vol) = &mut s.volumes[0] {
+                vol.used = kind;
+            }
+        }
         Action::LoseStatus => {
             s.budget.wiped -= 1;
             if let Some(vol) = &mut s.volumes[0] {
                 let (rejected, may_delete, may_exist) = (false, false, false);
-                *vol = Vol { state: VolumeState::Pending, rejected, may_delete, may_exist, ..*vol };
+                let lost = Vol { grown: false, said: None, ..*vol };
+                *vol = Vol { state: VolumeState::Pending, rejected, may_delete, may_exist, ..lost };
             }
         }
         Action::Register => {
@@ -234,6 +246,7 @@ fn bad_rest(s: &State) -> Option<String> {
         Some(vol) if vol.wants != 0 && (vol.has, vol.open, s.attributes) != (vol.wants, 0, vol.wants) => {
             "a Volume is not as it is asked to be"
         }
+        Some(vol) if vol.granted != Some(vol.used) => "an edit never counts",
         Some(_) if !s.stored => "a Ready Volume without storage",
         None if s.stored && !s.kept && s.volumes[1].is_none() => "storage that nobody knows is left",
         None if s.handle.is_some_and(|h| h.owner == 0) => "a VolumeHandle of nobody is left",
@@ -292,6 +305,9 @@ impl Model for System {
             }),
             Property::always("no volume is made for a Volume that is gone", |_, s: &State| {
                 s.harm != Some(Harm::MadeForNobody)
+            }),
+            Property::always("no edit counts that the driver has not confirmed", |_, s: &State| {
+                s.harm != Some(Harm::GrantedUnasked)
             }),
             Property::always("nothing is called beside a growth or a modification", |_, s: &State| {
                 s.harm != Some(Harm::CalledBeside)

@@ -1,77 +1,15 @@
-//! What goes wrong with a snapshot: every call that fails, what cannot be had, and answers that are not to be believed.
+//! What goes wrong with a snapshot: what cannot be had, and answers that are not to be believed.
 
 use std::sync::Arc;
 
 use kube::api::{Patch, PatchParams};
 use moor::api::SnapshotState;
-use moor::csi::{Rpc, meaning};
+use moor::csi::Rpc;
 use serde_json::json;
-use tonic::Code;
 
 use super::objects::{asked_for, snapshot};
 use super::{end, start, taken};
-use crate::rig::{Cluster, Fault, Options, Rig, is_whole, volume};
-
-/// Codes of which each means something else, and all that there are.
-fn codes() -> Vec<Code> {
-    if is_whole() {
-        return (1..17).map(Code::from_i32).collect();
-    }
-    vec![Code::DeadlineExceeded, Code::Internal, Code::InvalidArgument, Code::Aborted]
-}
-
-/// CreateSnapshot and DeleteSnapshot fail in every way, before they have their effect and after it, and are made again; a
-/// Snapshot that is deleted meanwhile leaves nothing behind.
-pub(super) async fn every_fault_of_a_snapshots_calls(cluster: Arc<Cluster>) {
-    let rig = start(&cluster).await;
-    for (number, code) in codes().into_iter().enumerate() {
-        for fault in [Fault::CodeBefore(code), Fault::CodeAfter(code)] {
-            for gives_up in [false, true] {
-                let side = if matches!(fault, Fault::CodeBefore(_)) { "b" } else { "a" };
-                let key = format!("v{number}{side}{}", u8::from(gives_up));
-                one(&rig, &key, fault, gives_up).await;
-            }
-        }
-    }
-    rig.fake.assert_obeyed();
-}
-
-async fn one(rig: &Arc<Rig>, key: &str, fault: Fault, gives_up: bool) {
-    let name = format!("s-{key}");
-    rig.make_volume(&volume(key)).await;
-    rig.until_volume_ready(key).await;
-    rig.fake.fail(key, Rpc::CreateSnapshot, fault);
-    rig.make_snapshot(&snapshot(&name, key)).await;
-    rig.until_snapshot_told(&name, "CreateSnapshotFailed", "").await;
-    if gives_up {
-        rig.delete_snapshot(&name).await;
-        if let Fault::CodeAfter(code) = fault
-            && meaning(Rpc::CreateSnapshot, code).is_settled_failure()
-        {
-            // The driver has said clearly that it has made nothing, and nobody asks it again.
-            rig.until_snapshot_gone(&name).await;
-            assert!(rig.fake.backend().snapshots.remove(&name).is_some());
-        }
-    }
-    rig.fake.heal(key, Rpc::CreateSnapshot);
-    // What is hardly worth another attempt waits for more than a minute, but only in memory.
-    rig.restart("node-1");
-    if !gives_up {
-        rig.until_snapshot(&name, SnapshotState::Ready).await;
-        rig.fake.fail(&name, Rpc::DeleteSnapshot, fault);
-        rig.delete_snapshot(&name).await;
-        if matches!(fault, Fault::CodeBefore(Code::NotFound) | Fault::CodeAfter(Code::NotFound)) {
-            // From the driver that has it that means that it is gone.
-            rig.until_snapshot_gone(&name).await;
-            rig.fake.backend().snapshots.remove(&name);
-        } else {
-            rig.until_snapshot_told(&name, "DeleteSnapshotFailed", "").await;
-        }
-        rig.fake.heal(&name, Rpc::DeleteSnapshot);
-        rig.restart("node-1");
-    }
-    end(rig, &[&name], &[key]).await;
-}
+use crate::rig::{Cluster, Options, Rig, volume};
 
 pub(super) async fn what_cannot_be_taken_says_so(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
