@@ -10,6 +10,7 @@ mod act;
 mod active;
 mod agent_leases;
 mod allow;
+mod answered;
 mod args;
 mod attachments;
 mod bound;

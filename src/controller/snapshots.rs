@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::allow::namespace_seen;
+use super::answered;
 use super::caches::BY_OWNER;
 use super::claims::held;
 use super::context::Context;
@@ -141,7 +142,10 @@ async fn step(ctx: &Context, key: &VolumeKey, seen: &Observed) -> Result<bool, A
     loop {
         match plan(&seen.seen(), &looked) {
             SnapshotStep::Look(look) => answer(ctx, seen, look, &mut looked).await?,
-            SnapshotStep::Idle => return Ok(false),
+            SnapshotStep::Idle => {
+                answered::snapshot(ctx, &seen.snapshot).await?;
+                return Ok(false);
+            }
             SnapshotStep::Wait(why) => {
                 wait(ctx, &seen.snapshot, &why).await?;
                 return Ok(false);
