@@ -189,6 +189,9 @@ pub struct PluginStatus {
     /// How volumes are spread over the controller instances.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub balancing: Option<Balancing>,
+    /// How they are spread where spec.balancing does not say it: what was found first stays while it holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found_balancing: Option<Balancing>,
     /// With SingleActive, the instance that makes the controller calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active: Option<ControllerRef>,

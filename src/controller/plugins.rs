@@ -79,18 +79,19 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
     let silent = |i: &PluginInstance| ctx.silent_for(i).is_some();
     let (mut status, ready) =
         aggregate(&plugin, &instances, older.as_deref(), &runs, selected, silent, || sockets(ctx));
-    let (balancing, active) = match active::settle(ctx, &plugin).await {
+    let calls = match active::settle(ctx, &plugin).await {
         Ok(settled) => settled,
         Err(error) => {
             tracing::warn!(plugin = name, %error, "cannot look who makes its controller calls");
             return Next::Retry;
         }
     };
+    let active::Settled { balancing, found, active } = calls;
     if active.as_ref().is_some_and(|active| ctx.instances.get(&active.instance).is_none()) {
         // An instance that is gone with its Node is looked at again when its silence may have lasted.
         ctx.queue.add_after(Key::Plugin(name.to_owned()), AGAIN);
     }
-    (status.balancing, status.active) = (Some(balancing), active);
+    (status.balancing, status.found_balancing, status.active) = (Some(balancing), found, active);
     if runs.are_unwritten() {
         // Whatever is in the way may be taken away where nobody here sees it.
         ctx.queue.add_after(Key::Plugin(name.to_owned()), AGAIN);

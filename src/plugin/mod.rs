@@ -87,6 +87,7 @@ pub fn aggregate(
         controllers: Some(format!("{controllers_healthy}/{controllers_expected}")),
         nodes: Some(format!("{nodes_healthy}/{nodes_expected}")),
         balancing: before.balancing,
+        found_balancing: before.found_balancing,
         active: before.active,
         controllers_healthy,
         controllers_expected,
