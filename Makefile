@@ -62,7 +62,7 @@ check:
 # What the tests of tests/rig run moor's processes on, and nothing more of a cluster.
 rig_parts = certificates etcd kube-apiserver helm csi-sanity
 # The longest first. They mostly wait, so a few run side by side, each on an API server of its own.
-longest = crash_sweep.every_crash_point crash_sweep.every_crash_point_in_company fault_matrix
+longest = crash_sweep.every_crash_point crash_sweep.every_crash_point_in_company fault_matrix campaign
 modules = $(sort $(notdir $(basename $(wildcard tests/rig_cases/*.rs))))
 rigs = $(longest) $(filter-out main $(basename $(longest)),$(modules))
 

@@ -3,7 +3,7 @@
 mod edits;
 mod empty;
 mod handles;
-mod manifest;
+pub mod manifest;
 mod names;
 mod refused;
 mod table;

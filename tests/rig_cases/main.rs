@@ -17,6 +17,7 @@ mod backup;
 mod bad_input;
 mod behind;
 mod bounds;
+mod campaign;
 mod capacity;
 mod consumers;
 mod copies;
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
         bad_input::CASES,
         bounds::CASES,
         behind::CASES,
+        campaign::CASES,
         capacity::CASES,
         consumers::CASES,
         copies::CASES,

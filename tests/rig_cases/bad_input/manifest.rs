@@ -87,7 +87,7 @@ impl Manifest {
 }
 
 /// One request; the answer, or the refusal.
-async fn ask(client: &Client, who: Who, method: &str, path: &str, body: &Value) -> Result<Value, Status> {
+pub async fn ask(client: &Client, who: Who, method: &str, path: &str, body: &Value) -> Result<Value, Status> {
     let strict = if body.is_null() { "" } else { "?fieldValidation=Strict" };
     let content = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
     let mut request = http::Request::builder()
