@@ -79,7 +79,7 @@ impl Pass {
             went(status, &desired, generation, now);
         };
         let cache = &self.agent.caches.attachments;
-        self.agent.write_outcome(cache, attachment, change, |fresh| may_be_told(fresh)).await
+        self.agent.write_outcome(cache, attachment, change, may_be_told).await
     }
 
     /// Counts a failure and writes it on the Attachment, whose claims go on as they are.
