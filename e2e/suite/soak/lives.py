@@ -21,9 +21,9 @@ from .actions import NODES
 T = TypeVar("T")
 
 # Snapshots that are there at a time. Each is as large as its volume was.
-MOST_SNAPSHOTS = 12
-# Of so many volumes that were begun last copies are made.
-_RECENT = 12
+MOST_SNAPSHOTS = 30
+# Copies are made of so many volumes, or snapshots, that were begun last: of earlier ones most have gone.
+_RECENT = 4
 # By how much volumes grow.
 _MEBIBYTES = 32
 # A copy of a copy of a volume that has grown each time is not copied again.
@@ -147,7 +147,7 @@ class Plan:
         if chosen < 0.25 and self._volumes:
             of_volume, kind, mebibytes = self._pick(self._volumes)
         elif chosen < 0.5 and self._snapshots:
-            of_snapshot, kind, mebibytes = self._pick(self._snapshots)
+            of_snapshot, kind, mebibytes = self._pick(list(self._snapshots)[-2 * _RECENT :])
         steps, grown = self._steps(name, kind, mebibytes)
         if grown < _LARGEST:
             self._volumes.append((name, kind, grown))

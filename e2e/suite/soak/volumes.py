@@ -24,9 +24,9 @@ from .lives import CLAIM, DELETE, EXPAND, MODIFY, RELEASE, SNAPSHOT, Death, Even
 from .run import Tell, until_nothing_moves
 
 # How many a short soak has, and of which seed: one with copies of both kinds, and kills of each role.
-SHORT, SHORT_SEED = 60, 21
+SHORT, SHORT_SEED = 60, 2
 # So many volumes live at a time.
-WIDTH = 20
+WIDTH = 40
 # Longest time in which nothing comes of what was asked for. The longest pause between two tries is five minutes.
 STILLNESS = 600
 # By which the driver refuses to copy a volume whose file system is being made, or was when it was killed.
@@ -175,7 +175,7 @@ class _Crowd:
             found = [objects.told(item) for going in still for item in self._objects_of(going, seen)]
             expect(not still, "\n".join([f"nothing comes of {', '.join(map(str, still))}:", *found]))
             self._hands.renew_pods()
-            time.sleep(0.1)
+            time.sleep(0.3)
 
     def _look(self) -> Seen:
         """All there is. What the claims hold has to be right at any moment."""
@@ -202,11 +202,14 @@ class _Crowd:
             self._do(going, step, seen)
 
     def _waits_for_ever(self, going: _Going, seen: Seen) -> bool:
-        """Whether it is a copy whose source is gone, or is going and is not copied any more."""
+        """Whether it is a copy whose source is gone, or is going and is not copied any more. A snapshot may still be to come."""
         volume = seen["Volume"].get(going.life.name)
         if going.given_up or volume is None or objects.condition(volume).get("reason") != _NO_SOURCE:
             return False
         source = seen["Volume"].get(going.life.of_volume) or seen["Snapshot"].get(going.life.of_snapshot)
+        if source is None and going.life.of_snapshot:
+            lives = (other.left for other in self._going.values())
+            return not any(step.snapshot == going.life.of_snapshot for left in lives for step in left)
         return source is None or _is_going(source)
 
     def _has(self, going: _Going, seen: Seen) -> bool:
