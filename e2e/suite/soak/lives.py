@@ -35,10 +35,10 @@ STEPS = (EXPAND, MODIFY, SNAPSHOT, CLAIM, RELEASE, DELETE)
 # A volume is mostly small: it is made, copied and taken away many times.
 _KINDS = {EXT4: 5, BLOCK: 4, XFS: 1}
 
-# By these a caller knows that nothing has been done.
+# A driver that has done nothing yet may answer with any of these.
 BEFORE_CODES = ("Internal", "Unknown", "ResourceExhausted", "Aborted", "DeadlineExceeded", "Unavailable")
-# By these it knows nothing. All others say that nothing was made, or that the driver has ended its work on the call: one that
-# answers so, and has made something, is wrong, and nobody cleans up behind it.
+# One that has done all may answer with these, which leave the outcome open. By the others its caller knows that nothing is there
+# or under way: a driver that answers so, and has made something, is wrong, and nobody cleans up behind it.
 AFTER_CODES = ("Aborted", "DeadlineExceeded", "Unavailable")
 EXPANDS, MODIFIES = "ControllerExpandVolume", "ControllerModifyVolume"
 # The calls of a volume's own, which this is about, most of the time.

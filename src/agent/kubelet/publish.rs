@@ -362,6 +362,7 @@ pub(super) fn not_reached(error: &ApiError) -> Unanswered {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::lock;
 
     #[test]
     fn a_pod_is_told_once_per_story_and_not_of_what_passes_at_once() {
@@ -371,5 +372,22 @@ mod tests {
         assert_eq!(news(Some("held"), Some("held"), KNOWN_BY), None);
         assert_eq!(news(Some("the driver says no"), Some("held"), KNOWN_BY), Some("the driver says no"));
         assert_eq!(news(None, None, KNOWN_BY), None, "nobody has said what is wrong");
+    }
+
+    #[test]
+    fn a_volume_on_its_way_out_is_waited_for_where_it_comes_back() {
+        let waits = |volume: &str, reason: Reason, wished: WishedVolume| {
+            let ready = serde_json::json!({ "type": READY, "status": "False", "reason": reason.as_str(), "message": "m",
+                "lastTransitionTime": "2026-01-01T00:00:00Z" });
+            let claim = serde_json::json!({ "apiVersion": "moor.dev/v1alpha1", "kind": "VolumeClaim", "metadata": {},
+                "spec": { "volumeName": volume }, "status": { "conditions": [ready] } });
+            in_vain(&serde_json::from_value(claim).unwrap(), &wished).is_none()
+        };
+        let (named, had) = (|| WishedVolume::Named("v".into()), || WishedVolume::OfHandle("h".into()));
+        assert!(!waits("v", Reason::VolumeDeleted, named()) && !waits("v", Reason::VolumeDeleted, had()));
+        assert!(!waits("v", Reason::VolumeNotFound, had()) && waits("v", Reason::VolumeNotFound, named()));
+        let handle = lock::handle_name(lock::DriverVolume { driver: "d", handle: "h" });
+        assert!(waits(&names::imported_volume(&handle), Reason::VolumeDeleted, had()));
+        assert!(waits("v", Reason::Held, had()));
     }
 }
