@@ -84,7 +84,7 @@ pub struct PassLabels {
     pub about: &'static str,
 }
 
-/// Labels of `moor_unreadable_objects` and `moor_watch_restarts_total`.
+/// Labels of `moor_unreadable_objects`, `moor_watch_restarts_total` and `moor_objects_without_storage`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct KindLabels {
     /// Kind of the objects.
@@ -100,6 +100,15 @@ pub struct InstanceLabels {
     pub part: &'static str,
     /// expected or healthy.
     pub state: &'static str,
+}
+
+/// Labels of `moor_orphans`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct OrphanLabels {
+    /// Name of the Plugin.
+    pub plugin: String,
+    /// Volume or Snapshot.
+    pub kind: &'static str,
 }
 
 /// Labels of `moor_volume_stats_*`: a Volume that is in use on the node of the process.
@@ -191,6 +200,11 @@ metrics! {
     forgotten_mounts: Gauge = Gauge::default(),
     /// Volumes about whose attachments the storage says otherwise than moor's objects; their condition Drifted says how.
     drifted_volumes: Gauge = Gauge::default(),
+    /// Volumes and snapshots that moor has had made, that their driver lists, and that no object stands for, by Plugin; its status
+    /// names them.
+    orphans: Family<OrphanLabels, Gauge> = Family::default(),
+    /// Volumes and Snapshots whose storage the driver does not list any more; their condition StorageFound says so.
+    objects_without_storage: Family<KindLabels, Gauge> = Family::default(),
     /// Volumes with which something is wrong; their status.health says what, and where.
     unhealthy_volumes: Gauge = Gauge::default(),
     /// Size in bytes of a volume that is in use on the agent's node, by its driver's word or the kernel's.

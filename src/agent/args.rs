@@ -47,8 +47,8 @@ pub struct AgentArgs {
     /// How long each CSI call may take.
     #[command(flatten)]
     pub calls: CallArgs,
-    /// Seconds between two audits of what a driver lists as attached, at the shortest; up to 16 times as long while
-    /// nothing is found. 0: no audits.
+    /// Seconds between two audits of what a driver lists, its volumes, its snapshots and what is attached, at the shortest; up to 16
+    /// times as long while nothing is found. 0: no audits.
     #[arg(long, env = "MOOR_AUDIT_INTERVAL", default_value = "300")]
     pub audit_interval: u64,
     /// Seconds between two times that a driver is asked how much room it has, for the scheduler. It is asked after each

@@ -29,6 +29,7 @@ use super::host::targets::Targets;
 use super::kubelet::asked::Asked;
 use super::kubelet::served::Served;
 use super::lost_mounts::LostMounts;
+use super::orphans::known::Orphans;
 use super::queues::Queues;
 use super::records::store::Records;
 use super::restore::settling::Settling;
@@ -85,6 +86,8 @@ pub(super) struct Agent {
     /// The API server's history went back: the agent has to end.
     pub went_back: Notify,
     pub audits: Audits,
+    /// Storage and objects that do not have each other.
+    pub orphans: Arc<Orphans>,
     pub capacities: Said,
     /// Time between two rounds of questions after room; zero is none.
     pub capacity_interval: Duration,

@@ -16,6 +16,7 @@ use super::drivers::place;
 use super::drivers::registry::Surroundings;
 use super::kubelet::asked::Asked;
 use super::lost_mounts::LostMounts;
+use super::orphans::known::Orphans;
 use super::queues::Queues;
 use super::records::store::Records;
 use super::restore::forgotten;
@@ -49,6 +50,7 @@ pub(crate) struct Events {
     pub metrics: Metrics,
     /// Time to the first audit of a driver that answers; zero is never.
     pub audit_interval: Duration,
+    pub orphans: Arc<Orphans>,
 }
 
 impl Events {
@@ -96,6 +98,9 @@ impl Events {
         self.listen_to_called();
         let me = self.clone();
         self.caches.plugins.on_change(move |old, new| {
+            if let Some(plugin) = new {
+                me.orphans.see_plugin(plugin);
+            }
             for plugin in [old, new].into_iter().flatten() {
                 me.queues.instances.add(plugin.driver_name().to_owned());
                 me.queues.kubelet.add(plugin.driver_name().to_owned());
@@ -147,6 +152,12 @@ impl Events {
         let me = self.clone();
         self.caches.volumes.on_change(move |old, new| {
             let uid = old.or(new).and_then(|v| v.metadata.uid.clone()).unwrap_or_default();
+            if let Some(volume) = new
+                && let Some(plugin) = me.caches.plugins.get(&volume.spec.plugin_name)
+                && me.orphans.see_volume(plugin.driver_name(), volume)
+            {
+                me.audit(plugin.driver_name(), SETTLE);
+            }
             match new {
                 None => {
                     me.retries.clear(&uid);
@@ -158,6 +169,12 @@ impl Events {
         let me = self.clone();
         self.caches.snapshots.on_change(move |old, new| {
             let uid = old.or(new).and_then(|s| s.metadata.uid.clone()).unwrap_or_default();
+            if let Some(snapshot) = new
+                && let Some(assignment) = &snapshot.spec.assignment
+                && me.orphans.see_snapshot(&assignment.driver_name, snapshot)
+            {
+                me.audit(&assignment.driver_name, SETTLE);
+            }
             match new {
                 None => {
                     me.retries.clear(&uid);

@@ -13,6 +13,7 @@
 //! | `attach`, `volume`, `snapshot`, `node` | the workers: controller calls of Attachments, calls of Volumes and of Snapshots, calls on this node |
 //! | `capacity` | how much room drivers have |
 //! | `condition` | how volumes are |
+//! | `orphans` | storage that no object stands for, and objects whose storage is gone |
 //! | `drivers` | the processes of drivers: sockets, health, PluginInstances |
 //! | `host` | this machine: paths, mounts, and who uses them |
 //! | `records` | what this node knows of its mounts, and the disk that keeps it |
@@ -38,6 +39,7 @@ mod kubelet;
 mod leftovers;
 mod lost_mounts;
 mod node;
+mod orphans;
 mod queues;
 mod records;
 mod restore;

@@ -34,6 +34,7 @@ use super::host::targets::Targets;
 use super::kubelet;
 use super::kubelet::served::Served;
 use super::leftovers::LeaseWord;
+use super::orphans::known::Orphans;
 use super::queues::Queues;
 use super::records::store::{RecordError, Records};
 use super::restore::settling::Settling;
@@ -134,6 +135,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         asked: Arc::default(),
         metrics: metrics.clone(),
         audit_interval: Duration::from_secs(args.audit_interval),
+        orphans: Arc::new(Orphans::open(&args.state_dir.join("ledger"))),
     });
     events.listen();
     let agent = Arc::new(Agent {
@@ -170,6 +172,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         served: Served::below(&args.kubelet_dir),
         went_back: Notify::new(),
         audits: Audits::new(events.audit_interval),
+        orphans: events.orphans.clone(),
         capacities: Said::default(),
         capacity_interval: Duration::from_secs(args.capacity_interval),
         inline_volumes: args.inline_volumes,

@@ -57,6 +57,12 @@ pub const REMOVABLE: &str = "Removable";
 /// The condition of a Plugin that says whether kubelets come to moor for its driver's volumes.
 pub const PODS: &str = "PodsServed";
 
+/// The condition of a Plugin whose driver lists storage that no object stands for.
+pub const ORPHANS: &str = "Orphans";
+
+/// The condition of a Volume or a Snapshot that says whether its driver lists its storage.
+pub const STORAGE_FOUND: &str = "StorageFound";
+
 /// The condition of a PluginInstance that says what waits to be undone on its node and has no claim to say so.
 pub const UNDONE: &str = "Undone";
 

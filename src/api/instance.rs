@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::attachment::is_first;
 use super::conditions::{READY, Reason, UNDONE, find, find_as};
+use super::storage::StorageReport;
 
 /// One plugin process at one place. Written by the agent beside it.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -153,6 +154,9 @@ pub struct PluginInstanceStatus {
     #[serde(default, skip_serializing_if = "is_first")]
     #[schemars(range(min = 0))]
     pub tenure: i64,
+    /// Where the driver's storage and the objects do not have each other. Absent where the driver is not asked to list them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<StorageReport>,
     /// How kubelet is served on the node; absent where it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubelet: Option<KubeletStatus>,

@@ -30,6 +30,7 @@ pub mod schema;
 pub mod secrets;
 pub mod snapshot;
 pub mod source;
+pub mod storage;
 pub mod template;
 pub mod topology;
 pub mod turn;

@@ -8,10 +8,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::allow::Allow;
-use super::attachment::ControllerRef;
+use super::attachment::{ControllerRef, is_first};
 use super::instance::Capabilities;
 use super::kubernetes::Kubernetes;
 use super::secrets::SecretTemplates;
+use super::storage::OrphanedStorage;
 use super::workload::{ControllerWorkload, NodeWorkload};
 
 /// A CSI driver that moor may use. Agents find its sockets by the name the driver gives itself.
@@ -195,6 +196,19 @@ pub struct PluginStatus {
     /// With SingleActive, the instance that makes the controller calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active: Option<ControllerRef>,
+    /// Storage that moor has had the driver make and that no object stands for; the first, if there is more than fits. It is only
+    /// told: register it, or delete it with the storage's own tools.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub orphans: Vec<OrphanedStorage>,
+    /// How many of them are volumes, also those that are not named.
+    #[serde(default, skip_serializing_if = "is_first")]
+    #[schemars(range(min = 0))]
+    pub orphaned_volumes: i64,
+    /// How many of them are snapshots.
+    #[serde(default, skip_serializing_if = "is_first")]
+    #[schemars(range(min = 0))]
+    pub orphaned_snapshots: i64,
     /// Controller instances that are healthy.
     #[serde(default)]
     pub controllers_healthy: i64,
@@ -210,7 +224,8 @@ pub struct PluginStatus {
     /// The generation of spec that this status answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready: at least one healthy instance per role it needs.
+    /// Ready: at least one healthy instance per role it needs. Orphans: there is storage that no object stands for; absent while
+    /// there has been none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::schema::conditions")]
     pub conditions: Vec<Condition>,

@@ -38,6 +38,15 @@ macro_rules! with_plugin_reasons {
             /// The deleted Plugin waits for what needs its driver; the message names it. Delete that, and the Plugin goes.
             DeletionWaits = "InUse",
         }
+        Place { kinds: "Plugin", condition: ORPHANS, status: true } => {
+            /// The driver lists storage that moor has had made and that no object stands for. `kubectl moor orphans` shows it, with what
+            /// to do. moor deletes nothing of it.
+            OrphansFound,
+        }
+        Place { kinds: "Plugin", condition: ORPHANS, status: false } => {
+            /// An object stands for everything that moor has had made and the driver lists.
+            NoOrphans,
+        }
         Place { kinds: "Plugin", condition: PODS, status: true } => {
             /// The CSIDriver object is as kubelets need it, and no kubelet has refused moor.
             PodsServed = "Served",

@@ -4,8 +4,8 @@
 
 use super::change_reasons::with_change_reasons;
 use super::conditions::{
-    APPLIED, CONFIRMED, DEPLOYED, DRIFTED, EXPANDED, EXPORTED, HEALTHY, IN_ORDER, MODIFIED,
-    PERSISTENT_VOLUME, PODS, READY, REMOVABLE, SCHEDULABLE, SILENT, UNDONE,
+    APPLIED, CONFIRMED, DEPLOYED, DRIFTED, EXPANDED, EXPORTED, HEALTHY, IN_ORDER, MODIFIED, ORPHANS,
+    PERSISTENT_VOLUME, PODS, READY, REMOVABLE, SCHEDULABLE, SILENT, STORAGE_FOUND, UNDONE,
 };
 use super::plugin_reasons::with_plugin_reasons;
 use super::words::{Place, words};
@@ -284,6 +284,15 @@ with_change_reasons! {
         Place { kinds: "Volume", condition: DRIFTED, status: false } => {
             /// The driver lists the volume where moor has attached it.
             InStep,
+        }
+        Place { kinds: "Volume, Snapshot", condition: STORAGE_FOUND, status: true } => {
+            /// The driver lists the storage again, or is not known to lack it any more.
+            StorageListed,
+        }
+        Place { kinds: "Volume, Snapshot", condition: STORAGE_FOUND, status: false } => {
+            /// The driver does not list the storage any more, which it has listed before: somebody may have deleted it there. moor does
+            /// nothing about it.
+            StorageMissing,
         }
         Place { kinds: "Volume", condition: HEALTHY, status: true } => {
             /// Nothing is wrong with the volume as far as the agents of its nodes see and its driver says.

@@ -16,10 +16,10 @@
 //! | | ControllerPublishVolume | `Plugin::controller_publish_volume` |
 //! | | ControllerUnpublishVolume | `Plugin::controller_unpublish_volume` |
 //! | | ValidateVolumeCapabilities | `Plugin::validate_volume_capabilities` |
-//! | | ListVolumes | `Plugin::list_published`, `Plugin::list_conditions` |
+//! | | ListVolumes | `Plugin::list_volumes` |
 //! | | ControllerGetVolume | `Plugin::controller_get_volume` |
 //! | | CreateSnapshot, DeleteSnapshot | `Plugin::create_snapshot`, `Plugin::delete_snapshot` |
-//! | | ListSnapshots | `Plugin::find_snapshot` |
+//! | | ListSnapshots | `Plugin::find_snapshot`, `Plugin::list_snapshots` |
 //! | | GetCapacity | `Plugin::get_capacity` |
 //! | Node | NodeGetCapabilities, NodeGetInfo | `Plugin::node_get_capabilities`, `Plugin::node_get_info` |
 //! | | NodeStageVolume, NodeUnstageVolume | `Plugin::node_stage_volume`, `Plugin::node_unstage_volume` |
@@ -39,6 +39,7 @@ mod inventory;
 mod listing;
 mod meaning;
 mod node;
+mod pages;
 mod process;
 pub mod proto;
 pub(crate) mod redact;
@@ -65,6 +66,7 @@ pub(crate) use error::{CallError, Origin};
 pub(crate) use inventory::Validation;
 pub use meaning::{Meaning, meaning};
 pub(crate) use node::TOKENS;
+pub(crate) use pages::{Listed, Listing};
 pub(crate) use process::Process;
 pub use rpc::{Rpc, Service};
 pub(crate) use secrets::FollowUp;

@@ -317,7 +317,8 @@ async fn an_answer_that_breaks_csi_leaves_a_change_running() {
 async fn all_pages_of_a_listing_are_read() {
     let running = start();
     let plugin = connect(&running.path, Deadlines::default()).await.unwrap();
-    let published = plugin.list_published(1, |id| id != "vol-1").await.unwrap();
+    let published =
+        plugin.list_volumes(1, |volume| (volume.volume_id != "vol-1").then_some(())).await.unwrap();
     let ids: BTreeSet<_> = published.keys().map(String::as_str).collect();
     assert_eq!(ids, ["vol-0", "vol-2"].into());
 }

@@ -1,10 +1,15 @@
 //! The Controller service's calls about snapshots.
 
+use std::collections::BTreeSet;
+
 use super::channel::Plugin;
 use super::error::CallError;
+use super::pages::{Listed, Listing, OVERHEAD, Page, list};
 use super::proto::csi::v1 as wire;
+use super::proto::csi::v1::list_snapshots_response::Entry;
 use super::redact::Scrub;
 use super::rpc::Rpc;
+use super::secrets::Secrets;
 use super::sizes;
 
 impl Plugin {
@@ -60,6 +65,52 @@ impl Plugin {
             return Err(CallError::reply(Rpc::ListSnapshots, what));
         }
         Ok(Some(found))
+    }
+
+    /// ListSnapshots (needs `LIST_SNAPSHOTS`) of all that there are, all pages, of at most `page_size` snapshots each. Keeps those
+    /// that `pick` wants. As with [`Self::list_volumes`], absence proves nothing.
+    ///
+    /// Fails with `Origin::Reply` if the listing does not end, or says more than can be kept.
+    pub async fn list_snapshots<M>(
+        &self,
+        page_size: u32,
+        secrets: &Secrets,
+        pick: impl Fn(&wire::Snapshot) -> Option<M>,
+    ) -> Result<Listing<M>, CallError> {
+        sizes::map("secrets", secrets).map_err(|error| CallError::argument(Rpc::ListSnapshots, &error))?;
+        let scrub = Scrub::of_flags(secrets, []);
+        let page = |token: String| self.page_of_snapshots(page_size, token, (secrets, &scrub));
+        let take_in = |listing: &mut Listing<M>, entry: Entry| {
+            let snapshot = entry.snapshot.ok_or("an entry without snapshot")?;
+            if snapshot.snapshot_id.is_empty() {
+                return Err("an entry with an empty snapshot_id");
+            }
+            let Some(mark) = pick(&snapshot) else { return Ok(0) };
+            let (kept, bytes) = (snapshot.snapshot_id.len() + OVERHEAD, snapshot.size_bytes.max(0));
+            listing.insert(
+                snapshot.snapshot_id,
+                Listed { mark, bytes, nodes: BTreeSet::new(), condition: None },
+            );
+            Ok(kept)
+        };
+        list(Rpc::ListSnapshots, page, take_in).await
+    }
+
+    /// One page, from `starting_token` on (empty: from the start).
+    async fn page_of_snapshots(
+        &self,
+        max_entries: u32,
+        starting_token: String,
+        (secrets, scrub): (&Secrets, &Scrub),
+    ) -> Result<Page<Entry>, CallError> {
+        let request = wire::ListSnapshotsRequest {
+            max_entries: i32::try_from(max_entries).unwrap_or(i32::MAX),
+            starting_token,
+            secrets: secrets.clone(),
+            ..wire::ListSnapshotsRequest::default()
+        };
+        let answer = self.call(&[], scrub, &request).await?;
+        Ok((answer.entries, answer.next_token))
     }
 }
 

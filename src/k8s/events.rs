@@ -49,6 +49,8 @@ words! {
             VolumeModifyCancelled,
             /// Nothing is wrong with a Volume any more.
             VolumeConditionNormal,
+            /// The driver lists the storage of a Volume or a Snapshot again, which it did not.
+            StorageFound,
         }
         EventType::Warning => {
             /// A CSI call failed for the first time. The object's status says how it goes on.
@@ -89,6 +91,10 @@ words! {
             Orphan,
             /// The storage says otherwise than the objects about what is attached. See the Volume's condition Drifted.
             Drifted,
+            /// A driver lists storage that moor has had made and that no object stands for. See the Plugin's condition Orphans.
+            OrphanedStorage,
+            /// The driver does not list the storage of a Volume or a Snapshot any more. See the object's condition StorageFound.
+            StorageMissing,
             /// Something is wrong with a Volume, on a node or by its driver's word, that was not before. See its status.health.
             VolumeConditionAbnormal,
             /// A Volume went and its storage stays, because a PersistentVolume names it.

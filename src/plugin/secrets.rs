@@ -78,6 +78,17 @@ pub fn resolve(
     })
 }
 
+/// The Secret that ListSnapshots of all snapshots takes along, as namespace/name. None where the Plugin names none, or another for
+/// each volume.
+#[must_use]
+pub fn for_listing(templates: &SecretTemplates) -> Option<String> {
+    let named =
+        templates.snapshot.as_ref().or(templates.controller.as_ref()).or(templates.default.as_ref())?;
+    let SecretTemplate { name, namespace } = named;
+    let is_one = is_namespace_name(namespace) && is_object_name(name);
+    is_one.then(|| format!("{namespace}/{name}"))
+}
+
 fn secret(
     template: &SecretTemplate,
     of: Subject<'_>,
@@ -127,6 +138,17 @@ mod tests {
         assert_eq!(one("storage", "key-${pvc.namespace}").unwrap(), "storage/key-shop");
         assert_eq!(one("${pvc.namespace}", "${pvc.name}.key").unwrap(), "shop/data.key");
         assert_eq!(one("storage", "${pv.name}").unwrap(), "storage/moor-uid");
+    }
+
+    #[test]
+    fn a_listing_takes_along_what_is_the_same_for_all() {
+        let of = |templates: &Value| for_listing(&serde_json::from_value(templates.clone()).unwrap());
+        let (one, each) =
+            (json!({ "namespace": "n", "name": "s" }), json!({ "namespace": "n", "name": "${pv.name}" }));
+        assert_eq!(of(&json!({ "default": &each, "snapshot": &one })), Some("n/s".into()));
+        assert_eq!(of(&json!({ "default": &each, "controller": &one })), Some("n/s".into()));
+        assert_eq!(of(&json!({ "default": &one, "snapshot": &each })), None);
+        assert_eq!(of(&json!({ "nodeStage": &one })), None);
     }
 
     #[test]

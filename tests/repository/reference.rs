@@ -77,6 +77,8 @@ fn served() -> String {
         silent_nodes: _,
         forgotten_mounts: _,
         drifted_volumes: _,
+        orphans,
+        objects_without_storage,
         unhealthy_volumes: _,
         volume_stats_capacity_bytes,
         volume_stats_used_bytes,
@@ -106,6 +108,8 @@ fn served() -> String {
         touch(stats);
     }
     touch(&plugin_instances);
+    touch(&orphans);
+    touch(&objects_without_storage);
     touch(&csi_calls_waiting);
     touch(&watch_restarts);
     touch(&volumes);

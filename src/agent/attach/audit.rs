@@ -1,6 +1,7 @@
-//! The audit: what a driver lists as attached, compared with the Attachments (rule R11, trap B15).
+//! The audit: what a driver lists as attached, compared with the Attachments (rule R11, trap B15). With the same listing
+//! `agent::orphans` compares what volumes there are.
 //!
-//! Only for the VolumeHandles whose calls are this agent's, and only where the driver says that it lists published
+//! What is attached is compared only for the VolumeHandles whose calls are this agent's, and only where the driver says that it lists published
 //! nodes. A listing makes suspects; one that is a suspect in two listings in a row is looked at again with live reads,
 //! while no call of its handle is in flight, and then written into the VolumeHandle's status. Nothing is written while
 //! nothing changes.
@@ -17,15 +18,18 @@ use crate::agent::caches::BY_HANDLE;
 use crate::agent::calls::attempt::NotDone;
 use crate::agent::calls::failure::Failure;
 use crate::agent::context::Agent;
+use crate::agent::orphans::look::Round;
 use crate::api::conditions::whole_second;
 use crate::api::names::{DriverOn, instance_name};
+use crate::api::storage::StorageKind;
 use crate::api::{Attachment, VolumeHandle};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::drift;
-use crate::csi::Rpc;
+use crate::csi::proto::csi::v1 as wire;
+use crate::csi::{Listing, Rpc};
 use crate::k8s::{ApiError, Next, read};
 
-/// The capabilities that a driver must have to be audited.
+/// The capabilities that a driver must have for what it has attached to be audited.
 const NEEDS: [&str; 3] = ["PUBLISH_UNPUBLISH_VOLUME", "LIST_VOLUMES", "LIST_VOLUMES_PUBLISHED_NODES"];
 /// Volumes per page of a listing.
 const PAGE: u32 = 500;
@@ -46,11 +50,7 @@ struct Own {
 
 /// Audits one driver, and says when to do it again.
 pub(crate) async fn work(agent: Arc<Agent>, driver: String) -> Next {
-    let lists = agent.serving(Rpc::ListVolumes, &driver).is_ok_and(|serving| {
-        let capabilities = &serving.fingerprint.capabilities;
-        NEEDS.iter().all(|needed| capabilities.controller_has(needed))
-    });
-    if !lists {
+    if agent.serving(Rpc::ListVolumes, &driver).is_err() {
         // A driver that comes, or comes back, wakes this again.
         return Next::Done;
     }
@@ -59,23 +59,52 @@ pub(crate) async fn work(agent: Arc<Agent>, driver: String) -> Next {
     }
     let started = Instant::now();
     if let Err(trouble) = list(&agent, &driver).await {
-        tracing::warn!(driver, "no audit of what is attached: {trouble}");
+        tracing::warn!(driver, "no whole audit of what it lists: {trouble}");
         agent.audits.failed(&driver);
     }
     Next::After(agent.audits.pause(&driver, started.elapsed()))
 }
 
-async fn list(agent: &Agent, driver: &str) -> Result<(), NotDone> {
-    let handles = own_handles(agent, driver).await?;
+async fn list(agent: &Arc<Agent>, driver: &str) -> Result<(), NotDone> {
+    let volumes = Round::begin(agent, driver, StorageKind::Volume);
+    let snapshots = Round::begin(agent, driver, StorageKind::Snapshot);
     let serving = agent.serving(Rpc::ListVolumes, driver)?;
-    let call = serving.plugin.list_published(PAGE, |id| handles.contains_key(id));
-    let listed = agent.call(driver, Rpc::ListVolumes, call).await;
-    let mut published = listed.map_err(|error| Failure::of_call(&error))?;
+    let capabilities = &serving.fingerprint.capabilities;
+    let attaches = NEEDS.iter().all(|needed| capabilities.controller_has(needed));
+    let handles = if attaches { own_handles(agent, driver).await? } else { HashMap::new() };
+    let mut is_news = false;
+    if attaches || volumes.is_some() {
+        // What was made for moor, if it is compared, or whose attachments are.
+        let pick = |volume: &wire::Volume| {
+            let id = &volume.volume_id;
+            let others = volume.volume_context.values().map(String::as_str);
+            let made_for = volumes.as_ref().and_then(|round| round.recognise(id, others));
+            (made_for.is_some() || handles.contains_key(id)).then_some(made_for)
+        };
+        let listed = agent.call(driver, Rpc::ListVolumes, serving.plugin.list_volumes(PAGE, pick)).await;
+        let listed = listed.map_err(|error| Failure::of_call(&error))?;
+        compare_attached(agent, driver, handles, &listed);
+        if let Some(round) = volumes {
+            is_news |= round.volumes(agent, driver, listed).await?;
+        }
+    } else {
+        // Another agent asks, or nobody can.
+        second_looks(agent, driver, &Found::new(), Vec::new());
+    }
+    if let Some(round) = snapshots {
+        is_news |= round.snapshots(agent, driver).await?;
+    }
+    agent.audits.compared(driver, is_news, agent.orphans.differs(driver));
+    Ok(())
+}
+
+/// Compares what a driver lists as attached with the Attachments.
+fn compare_attached<M>(agent: &Agent, driver: &str, handles: HashMap<String, Own>, listed: &Listing<M>) {
     let (mut found, mut looks) = (HashMap::new(), Vec::new());
     for (id, Own { name, reported, before }) in handles {
         // Not listed says nothing: it may have come or moved while the list was made (CSI ListVolumes).
-        let Some(published) = published.remove(&id) else { continue };
-        let published: Vec<String> = published.into_iter().collect();
+        let Some(listed) = listed.get(&id) else { continue };
+        let published: Vec<String> = listed.nodes.iter().cloned().collect();
         let differs = drift::compare(&published, &before, &cached_locks(agent, &name));
         if reported || !differs.is_empty() {
             let look = Look { published, before, earlier: BTreeSet::new() };
@@ -86,7 +115,6 @@ async fn list(agent: &Agent, driver: &str) -> Result<(), NotDone> {
         }
     }
     second_looks(agent, driver, &found, looks);
-    Ok(())
 }
 
 /// Asks for a second look at every VolumeHandle that two listings in a row show as different, or that is reported.

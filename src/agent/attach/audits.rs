@@ -9,6 +9,9 @@ use crate::api::attachment::Fixed;
 use crate::attachment::AttachmentSeen;
 use crate::attachment::drift::{self, Finding};
 
+/// As if no more listings in a row had shown nothing new while anything is reported: four times the shortest interval.
+const QUIET_WHILE_IT_DIFFERS: u32 = 2;
+
 /// The audits of this agent.
 #[derive(Debug)]
 pub(crate) struct Audits {
@@ -24,6 +27,8 @@ struct Driver {
     quiet: u32,
     /// What the last one showed.
     found: Found,
+    /// Storage and objects do not have each other.
+    differs: bool,
 }
 
 /// A second look at one VolumeHandle that is due.
@@ -59,6 +64,17 @@ impl Audits {
             .is_some_and(|state| state.found.contains_key(&of.handle_name))
     }
 
+    /// Takes in what a listing has shown of storage and objects that do not have each other: whether it is otherwise than before, and
+    /// whether it is anything.
+    pub fn compared(&self, driver: &str, is_news: bool, differs: bool) {
+        let mut drivers = self.drivers.lock();
+        let state = drivers.entry(driver.to_owned()).or_default();
+        state.differs = differs;
+        if is_news {
+            state.quiet = 0;
+        }
+    }
+
     pub fn failed(&self, driver: &str) {
         let mut drivers = self.drivers.lock();
         let state = drivers.entry(driver.to_owned()).or_default();
@@ -68,7 +84,10 @@ impl Audits {
     /// Time until the next listing: longer the longer nothing happens, never more than a third of the time spent on
     /// listings, and spread, because agents start together.
     pub fn pause(&self, driver: &str, took: Duration) -> Duration {
-        let quiet = self.drivers.lock().get(driver).map_or(0, |state| state.quiet);
+        let quiet = self.drivers.lock().get(driver).map_or(0, |state| {
+            // Somebody may be putting it right, and waits to see that.
+            if state.differs { state.quiet.min(QUIET_WHILE_IT_DIFFERS) } else { state.quiet }
+        });
         let interval = self.shortest.saturating_mul(drift::interval_factor(quiet));
         let spread = 0.9 + 0.2 * rand::random::<f64>();
         interval.max(took.saturating_mul(2)).mul_f64(spread)
@@ -108,6 +127,21 @@ mod tests {
         within(2.0);
         assert!(audits.listed("other", HashMap::new()).is_empty());
         within(2.0);
+    }
+
+    #[test]
+    fn listings_stay_frequent_while_storage_or_an_object_is_alone() {
+        let audits = Audits::new(Duration::from_secs(300));
+        let pause = || audits.pause("d", Duration::ZERO).as_secs_f64() / 300.0;
+        for _ in 0..9 {
+            audits.listed("d", HashMap::new());
+            audits.compared("d", false, true);
+        }
+        assert!((3.6..=4.4).contains(&pause()), "{}", pause());
+        audits.compared("d", false, false);
+        assert!(pause() > 14.0, "{}", pause());
+        audits.compared("d", true, false);
+        assert!(pause() < 1.2, "{}", pause());
     }
 
     #[test]

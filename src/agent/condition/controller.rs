@@ -45,12 +45,13 @@ async fn ask(agent: &Agent, driver: &str) -> Result<(), NotDone> {
             return Ok(());
         }
         let ids: HashSet<&str> = handles.iter().map(|handle| handle.spec.volume_handle.as_str()).collect();
-        let call = serving.plugin.list_conditions(PAGE, |id| ids.contains(id));
+        let call = serving.plugin.list_volumes(PAGE, |volume| ids.contains(&*volume.volume_id).then_some(()));
         let listed = agent.call(driver, Rpc::ListVolumes, call).await;
         let mut listed = listed.map_err(|error| Failure::of_call(&error))?;
         for handle in &handles {
             // Not listed says nothing: it may have come or moved while the list was made (CSI ListVolumes).
-            if let Some(condition) = listed.remove(&handle.spec.volume_handle) {
+            let listed = listed.remove(&handle.spec.volume_handle);
+            if let Some(condition) = listed.and_then(|listed| listed.condition) {
                 report(agent, handle, said(Some(condition))).await?;
             }
         }

@@ -290,6 +290,7 @@ fn status(
     }
     status.last_error = status.last_error.map(|e| e.chars().take(MAX_ERROR / 4).collect());
     status.capacities = agent.capacities.of(&spec.driver_name, observed);
+    status.storage = agent.orphans.report(&spec.driver_name, status.storage.as_ref());
     status.kubelet = kubelet::serve::status(agent, &spec.driver_name);
     if status.tenure < spec.tenure && agent.tenures.are_over(&spec.driver_name) {
         status.tenure = spec.tenure;

@@ -31,6 +31,7 @@ use crate::agent::host::mount_namespace::MountNamespace;
 use crate::agent::host::paths::Paths;
 use crate::agent::host::targets::Targets;
 use crate::agent::kubelet::served::Served;
+use crate::agent::orphans::known::Orphans;
 use crate::agent::queues::Queues;
 use crate::agent::records::store::Records;
 use crate::agent::restore::settling::Settling;
@@ -64,6 +65,7 @@ async fn pass(directory: &Path, client: Client, renewal: Renewal) -> Pass {
         asked: Arc::default(),
         metrics: metrics.clone(),
         audit_interval: Duration::ZERO,
+        orphans: Arc::new(Orphans::open(&directory.join("ledger"))),
     });
     let writer = Writer::new(client.clone(), metrics.clone());
     let agent = Agent {
@@ -100,6 +102,7 @@ async fn pass(directory: &Path, client: Client, renewal: Renewal) -> Pass {
         namespace: "moor-system".into(),
         went_back: Notify::new(),
         audits: Audits::new(Duration::ZERO),
+        orphans: events.orphans.clone(),
         capacities: Said::default(),
         capacity_interval: Duration::ZERO,
         volumes_known: Known::default(),
