@@ -5,15 +5,16 @@ use std::fmt::Debug;
 use std::hash::Hash;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt as _;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::context::Context;
-use crate::api::conditions::{self, DRIFTED};
+use crate::api::conditions::{self, DRIFTED, STORAGE_FOUND, find_as};
+use crate::api::storage::StorageKind;
 use crate::api::{AttachmentState, ClaimState, SnapshotState, VolumeClaim, VolumeState};
-use crate::metrics::{InstanceLabels, QueueLabels, StateLabels};
+use crate::metrics::{InstanceLabels, KindLabels, OrphanLabels, QueueLabels, StateLabels};
 use crate::plugin::is_kept_from_pods;
 
 /// The states that are shown.
@@ -60,6 +61,9 @@ fn instances(ctx: &Context, told: &mut BTreeSet<String>) {
         for (part, state) in COUNTED {
             family.remove(&labels(gone, part, state));
         }
+        for kind in StorageKind::ALL {
+            ctx.metrics.orphans.remove(&OrphanLabels { plugin: gone.clone(), kind: kind.as_str() });
+        }
     }
     for plugin in plugins {
         let counts = plugin.status.as_ref().map_or([0; 4], |status| {
@@ -70,6 +74,11 @@ fn instances(ctx: &Context, told: &mut BTreeSet<String>) {
                 status.nodes_healthy,
             ]
         });
+        let orphans = plugin.status.as_ref().map_or([0; 2], |s| [s.orphaned_volumes, s.orphaned_snapshots]);
+        for (kind, count) in StorageKind::ALL.into_iter().zip(orphans) {
+            let labels = OrphanLabels { plugin: plugin.name_any(), kind: kind.as_str() };
+            ctx.metrics.orphans.get_or_create(&labels).set(count);
+        }
         for ((part, state), count) in COUNTED.into_iter().zip(counts) {
             family.get_or_create(&labels(&plugin.name_any(), part, state)).set(count);
         }
@@ -102,10 +111,22 @@ fn volumes(ctx: &Context) {
     metrics.drifted_volumes.set(number(drifted.count()));
     let unhealthy = volumes.iter().filter_map(|volume| volume.status.as_ref());
     metrics.unhealthy_volumes.set(number(unhealthy.filter(|status| !status.health.is_empty()).count()));
+    let of_volumes = volumes.iter().filter_map(|volume| Some(&*volume.status.as_ref()?.conditions));
+    let snapshots = ctx.snapshots.all();
+    let of_snapshots = snapshots.iter().filter_map(|snapshot| Some(&*snapshot.status.as_ref()?.conditions));
+    let without = [without_storage(of_volumes), without_storage(of_snapshots)];
+    for (kind, count) in StorageKind::ALL.into_iter().zip(without) {
+        let labels = KindLabels { kind: kind.as_str().to_owned() };
+        metrics.objects_without_storage.get_or_create(&labels).set(count);
+    }
     by_state(&metrics.snapshots, ctx.snapshots.all().iter().map(|snapshot| snapshot.state()), SNAPSHOTS);
     let attachments = ctx.attachments.all();
     let states = attachments.iter().map(|a| a.status.as_ref().map(|s| s.state).unwrap_or_default());
     by_state(&metrics.attachments, states, ATTACHMENTS);
+}
+
+fn without_storage<'a>(all: impl Iterator<Item = &'a [Condition]>) -> i64 {
+    number(all.filter(|conditions| find_as(*conditions, STORAGE_FOUND, "False").is_some()).count())
 }
 
 /// A state of which there is none is 0, so that an alert on it has something to go by.

@@ -10,8 +10,8 @@ use super::caches::{BY_AGENT, BY_NAMESPACE, BY_NODE, BY_PLUGIN, BY_VOLUME, BY_VO
 use super::key::{Key, VolumeKey};
 use super::known::Known;
 use super::{
-    capacities, concern, contents, exports, forgotten, machines, plugins, provision_events as provision,
-    schedulable, snapshot_events, workloads,
+    capacities, concern, contents, exports, forgotten, machines, orphans, plugins,
+    provision_events as provision, schedulable, snapshot_events, workloads,
 };
 use crate::api::{Attachment, ClaimUid, Plugin, PluginInstance, Snapshot, Volume, VolumeClaim, VolumeHandle};
 use crate::claim::ClaimSeen;
@@ -117,6 +117,7 @@ fn instance_changed(known: &Known, before: State<'_, PluginInstance>, after: Sta
     known.by_plugin.changed(&instance.spec.plugin_name);
     provision::instance_changed(known, before.map(Arc::as_ref), after.map(Arc::as_ref));
     concern::wake(known, instance, Change::between(before.map(Arc::as_ref), after.map(Arc::as_ref)));
+    orphans::instance_changed(known, before, after);
     known.queue.sweep(Key::Plugin(instance.spec.plugin_name.clone()));
     capacities::changed(known, &instance.spec.plugin_name);
 }

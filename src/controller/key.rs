@@ -37,7 +37,7 @@ pub(crate) enum Key {
 }
 
 /// A Volume or a Snapshot by its names. It may not exist.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct VolumeKey {
     pub(crate) namespace: String,
     pub(crate) name: String,

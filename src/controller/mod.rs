@@ -52,6 +52,7 @@ mod nodes;
 #[cfg(test)]
 mod objects_tests;
 mod observe;
+mod orphans;
 mod pass;
 mod persistent_volumes;
 mod places;

@@ -8,7 +8,9 @@ use super::context::Context;
 use super::key::{Key, VolumeKey};
 use super::observe::{Observed, observe};
 use super::room::Locked;
-use super::{act, answered, drift, edits, expansions, health, looks, record, refusals, schedulable, volumes};
+use super::{
+    act, answered, drift, edits, expansions, health, looks, orphans, record, refusals, schedulable, volumes,
+};
 use crate::api::attachment::ControllerRef;
 use crate::api::conditions::{READY, Reason};
 use crate::api::{ClaimUid, VolumeState};
@@ -46,6 +48,7 @@ pub(crate) async fn run(ctx: &Context, volume: &VolumeKey) -> Next {
                 edits::report(ctx, &seen).await;
                 expansions::report(ctx, &seen).await;
                 health::report(ctx, &seen).await;
+                orphans::report(ctx, &seen).await;
                 answered::report(ctx, &seen).await;
                 let untold = schedulable::report(ctx, &seen).await;
                 let untold = untold.unwrap_or_else(|error| {

@@ -14,6 +14,7 @@ use super::key::Key;
 use super::known::Known;
 use super::nodes::is_in_service;
 use super::observe::is_selected;
+use super::orphans;
 use super::plugin_deletion::{self, Kept};
 use super::workloads::{self, AGAIN, Wants};
 use crate::api::conditions::{self, DEPLOYED, Desired, READY, REMOVABLE, Reason};
@@ -92,6 +93,13 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
         ctx.queue.add_after(Key::Plugin(name.to_owned()), AGAIN);
     }
     (status.balancing, status.found_balancing, status.active) = (Some(balancing), found, active);
+    let orphaned = match orphans::found(ctx, &plugin, &instances).await {
+        Ok(found) => orphans::say(&mut status, found),
+        Err(error) => {
+            error.log(name, "cannot look who has what no object stands for");
+            return Next::Retry;
+        }
+    };
     if runs.are_unwritten() {
         // Whatever is in the way may be taken away where nobody here sees it.
         ctx.queue.add_after(Key::Plugin(name.to_owned()), AGAIN);
@@ -109,13 +117,15 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
         let by_another = by_another.as_ref().map(|(volume, _)| volume.as_str());
         pods_served(&plugin, &all, &instances, Around { conflict, by_another, room_untold, users })
     });
-    for desired in [ready, in_order].into_iter().chain(pods).chain(deployed).chain(removable) {
+    for desired in [ready, in_order].into_iter().chain(pods).chain(deployed).chain(removable).chain(orphaned)
+    {
         conditions::set(&mut status.conditions, &desired, plugin.metadata.generation, Timestamp::now());
     }
     let written = ctx.writer.update_status(&ctx.plugins, &plugin, &status).await;
     if matches!(written, Ok(true)) {
         let before = plugin.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
         ctx.recorder.publish_turn(&*plugin, before, &status.conditions).await;
+        orphans::tell(ctx, &plugin, &status);
     }
     match written {
         // The newer object brings another pass.

@@ -16,8 +16,10 @@ use super::known::Known;
 use super::looks::caller_now;
 use super::made_from::{holders_now, offers, restored_by, restored_by_now};
 use super::observe::{is_selected, plugin_seen};
+use super::orphans;
 use crate::api::conditions::{self, Desired};
 use crate::api::snapshot::SnapshotAssignment;
+use crate::api::storage::StorageKind;
 use crate::api::{FINALIZER, Plugin, PluginInstance, Snapshot, SnapshotState, Volume, VolumeHandle};
 use crate::k8s::{ApiError, Named, Next};
 use crate::plugin::{allow, older};
@@ -36,7 +38,10 @@ pub(crate) async fn run(ctx: &Context, key: &VolumeKey) -> Next {
         let Some(seen) = observe(ctx, key) else { return Next::Done };
         match step(ctx, key, &seen).await {
             Ok(true) => {}
-            Ok(false) => return Next::Done,
+            Ok(false) => {
+                report_storage(ctx, key, &seen).await;
+                return Next::Done;
+            }
             Err(ApiError::Conflict(request)) => {
                 tracing::info!(%request, "changed meanwhile; looking again");
             }
@@ -196,12 +201,32 @@ async fn restore(ctx: &Context, snapshot: &Snapshot, state: SnapshotState) -> Re
     ctx.writer.update_status(&ctx.snapshots, snapshot, &status).await
 }
 
+/// Keeps the condition StorageFound as the agents have found it, and publishes an Event at each turn.
+async fn report_storage(ctx: &Context, key: &VolumeKey, seen: &Observed) {
+    let snapshot = &seen.snapshot;
+    let said = snapshot.status.as_ref().map(|status| &*status.conditions).unwrap_or_default();
+    let id = snapshot.handle().or(snapshot.said_handle()).unwrap_or_default();
+    let of = (StorageKind::Snapshot, id, snapshot.metadata.uid.as_deref().unwrap_or_default());
+    let instances = seen.instances.iter().map(Arc::as_ref);
+    let Some((desired, event)) = orphans::turn(seen.plugin.as_deref(), instances, of, said) else { return };
+    match record(ctx, snapshot, &desired).await {
+        Ok(_) => event.into_iter().for_each(|event| {
+            ctx.recorder.tell(snapshot, event, "Audit", desired.message.clone());
+        }),
+        Err(error) => tracing::warn!(snapshot = %key, %error, "cannot report whether its storage is there"),
+    }
+}
+
 /// Writes what the Snapshot waits for, if it does not say so already.
 async fn wait(ctx: &Context, snapshot: &Snapshot, why: &SnapshotWaiting) -> Result<bool, ApiError> {
+    record(ctx, snapshot, &Desired { reason: why.reason(), message: why.message() }).await
+}
+
+/// Writes a condition, if the Snapshot does not have it already.
+async fn record(ctx: &Context, snapshot: &Snapshot, desired: &Desired) -> Result<bool, ApiError> {
     let generation = snapshot.metadata.generation;
     let mut status = snapshot.status.clone().unwrap_or_default();
-    let desired = Desired { reason: why.reason(), message: why.message() };
-    conditions::set(&mut status.conditions, &desired, generation, Timestamp::now());
+    conditions::set(&mut status.conditions, desired, generation, Timestamp::now());
     status.observed_generation = generation;
     ctx.writer.update_status(&ctx.snapshots, snapshot, &status).await
 }

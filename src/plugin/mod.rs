@@ -12,6 +12,7 @@ pub mod csi_driver;
 pub mod deregistration;
 mod in_order;
 mod not_found;
+pub mod orphans;
 mod pod_template;
 pub mod pods;
 mod ready;
