@@ -55,6 +55,9 @@ pub enum Command {
     },
     /// List Snapshots with what they are of and why they are as they are.
     Snapshots,
+    /// Show storage that moor has had made and that no object stands for, and objects whose storage their drivers do not list any
+    /// more, with what to do.
+    Orphans,
     /// Show the last CSI calls about a Volume, on all nodes, as the agents remember them. Takes the right to run programs in
     /// the agents' Pods.
     Trace(TraceArgs),

@@ -11,6 +11,7 @@ pub mod error;
 mod events;
 mod force;
 mod listing;
+mod orphans;
 pub mod page;
 mod scene;
 mod snapshots;
@@ -24,6 +25,8 @@ mod events_tests;
 mod force_tests;
 #[cfg(test)]
 mod objects_tests;
+#[cfg(test)]
+mod orphans_tests;
 #[cfg(test)]
 mod snapshots_tests;
 
@@ -68,6 +71,11 @@ pub async fn run(cli: Cli, out: &mut impl Write) -> Result<(), KubectlError> {
             let scope = cluster.here();
             let listed = listing::snapshots(&cluster, &scope).await?;
             snapshots::page(&listed, scope.namespace().is_none(), now)
+        }
+        Command::Orphans => {
+            // Drivers are of the cluster.
+            let scene = Box::pin(listing::scene(&cluster, &cluster.everything(), now)).await?;
+            orphans::page(&scene)
         }
         Command::Doctor => {
             let (page, faults) = Box::pin(doctor::run(&cluster)).await;

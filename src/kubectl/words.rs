@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time
 
 use super::page::Page;
 use crate::api::claim::PodUse;
-use crate::api::conditions::{CallFailure, DRIFTED, PODS, READY, SILENT, find, story};
+use crate::api::conditions::{CallFailure, DRIFTED, ORPHANS, PODS, READY, SILENT, find, story};
 use crate::api::reason::Reason;
 
 /// How long ago something was, as kubectl says it. The clocks of two machines differ: what seems to come is now.
@@ -85,7 +85,7 @@ pub(super) fn is_trouble(condition: &Condition) -> bool {
     match condition.type_.as_str() {
         // It is there only while there is something to say.
         SILENT => true,
-        DRIFTED => condition.status == "True",
+        DRIFTED | ORPHANS => condition.status == "True",
         PODS if condition.reason == Reason::PodsNotServed.as_str() => false,
         _ => condition.status != "True",
     }
