@@ -361,7 +361,7 @@ def _of_monitoring() -> tuple[Case, ...]:
         of_rule("queueDepth", 5, alert(3, "expr", Has("}) > 5"))),
         of_rule("queueDepthFor", "9m", alert(3, "for", "9m")),
         of_rule("troubleFor", "9m", *(alert(number, "for", "9m") for number in range(4, 8))),
-        of_rule("extraRules", [extra], Expected(rule, "spec groups 0 rules 13", extra)),
+        of_rule("extraRules", [extra], Expected(rule, "spec groups 0 rules 15", extra)),
     )  # fmt: skip
 
 

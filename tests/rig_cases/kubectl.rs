@@ -23,7 +23,7 @@ use crate::snapshots::objects::snapshot;
 const JANE: &str = "jane";
 
 /// What `kubectl-moor` has said.
-struct Said {
+pub(crate) struct Said {
     is_done: bool,
     out: String,
     error: String,
@@ -31,7 +31,7 @@ struct Said {
 
 impl Said {
     /// Asserts that it went well and that the page has these lines, or parts of lines.
-    fn has(&self, parts: &[&str]) {
+    pub(crate) fn has(&self, parts: &[&str]) {
         assert!(self.is_done, "{}{}", self.out, self.error);
         for part in parts {
             assert!(self.out.contains(part), "{part:?} is not in\n{}", self.out);
@@ -45,7 +45,7 @@ impl Said {
 }
 
 /// Runs the binary in the namespace of the test's objects.
-async fn kubectl_moor(kubeconfig: &Path, line: &str) -> Said {
+pub(crate) async fn kubectl_moor(kubeconfig: &Path, line: &str) -> Said {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-moor"));
     command.args(line.split(' ')).arg("--kubeconfig").arg(kubeconfig);
     let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();

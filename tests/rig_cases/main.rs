@@ -44,6 +44,7 @@ mod linger;
 mod modify;
 mod node_loss;
 mod operations;
+mod orphans;
 mod pod_claims;
 mod provision;
 mod read_only;
@@ -106,6 +107,7 @@ fn main() -> ExitCode {
         modify::CASES,
         node_loss::CASES,
         operations::CASES,
+        orphans::CASES,
         pod_claims::CASES,
         provision::CASES,
         read_only::CASES,

@@ -77,8 +77,12 @@ impl Rig {
     }
 
     /// How often an Event of this reason was told of a Volume.
-    async fn events_told(&self, name: &str, reason: &str) -> i32 {
-        let uid = self.volume_api().get(name).await.unwrap().uid();
+    pub(crate) async fn events_told(&self, name: &str, reason: &str) -> i32 {
+        self.events_about(self.volume_api().get(name).await.unwrap().uid(), reason).await
+    }
+
+    /// How often an Event of this reason was told of the object with this UID.
+    pub(crate) async fn events_about(&self, uid: Option<String>, reason: &str) -> i32 {
         let events: Api<Event> = Api::all(self.cluster.admin.clone());
         let listed = events.list(&ListParams::default()).await.unwrap().items.into_iter();
         let is = |event: &Event| {

@@ -9,6 +9,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use tonic::Status;
 
 use super::super::{Can, Options};
+use super::listing::Listing;
 use super::snapshots::Kept;
 
 /// How a driver's volumes grow.
@@ -138,6 +139,8 @@ pub struct Backend {
     pub untidy: BTreeSet<String>,
     /// By key: volumes that are no directory of the storage's.
     pub media: BTreeMap<String, Medium>,
+    /// How it lists volumes and snapshots.
+    pub listing: Listing,
 }
 
 /// How a volume is of which this is said to be wrong.
@@ -187,6 +190,7 @@ impl Backend {
             unmountable: BTreeSet::new(),
             untidy: BTreeSet::new(),
             media: BTreeMap::new(),
+            listing: Listing::default(),
         }
     }
 

@@ -145,10 +145,14 @@ impl Controller for Place {
         let key = snapshots::key_of(&request.snapshot_id);
         let about = About { rpc: Rpc::ListSnapshots, key: key.clone(), arguments: request.encode_to_vec() };
         self.answer(about, |backend, _, _| {
-            let is_wanted = |known: &&String| key.is_empty() || **known == key;
+            let hides = &backend.listing.hides;
+            let is_wanted =
+                |known: &&String| if key.is_empty() { !hides.contains(*known) } else { **known == key };
             let entries = backend.snapshots.keys().filter(is_wanted);
             let entries = entries.map(|known| Entry { snapshot: Some(backend.told(known)) }).collect();
-            Ok(wire::ListSnapshotsResponse { entries, ..Default::default() })
+            let (entries, next_token) =
+                backend.listing.page(entries, &request.starting_token, request.max_entries)?;
+            Ok(wire::ListSnapshotsResponse { entries, next_token })
         })
         .await
     }
@@ -213,7 +217,8 @@ impl Controller for Place {
         request: Request<wire::ListVolumesRequest>,
     ) -> Answer<wire::ListVolumesResponse> {
         use wire::list_volumes_response::{Entry, VolumeStatus};
-        let arguments = request.into_inner().encode_to_vec();
+        let request = request.into_inner();
+        let arguments = request.encode_to_vec();
         let about = About { rpc: Rpc::ListVolumes, key: String::new(), arguments };
         self.answer(about, |backend, _, _| {
             let entry = |(key, stored): (&String, &Stored)| Entry {
@@ -223,8 +228,11 @@ impl Controller for Place {
                     volume_condition: backend.condition(key),
                 }),
             };
-            let entries = backend.volumes.iter().map(entry).collect();
-            Ok(wire::ListVolumesResponse { entries, ..Default::default() })
+            let listed = backend.volumes.iter().filter(|(key, _)| !backend.listing.hides.contains(*key));
+            let entries = listed.map(entry).collect();
+            let (entries, next_token) =
+                backend.listing.page(entries, &request.starting_token, request.max_entries)?;
+            Ok(wire::ListVolumesResponse { entries, next_token })
         })
         .await
     }

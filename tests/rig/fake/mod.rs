@@ -7,6 +7,7 @@
 pub mod backend;
 mod controller;
 mod identity;
+pub mod listing;
 mod mounts;
 mod node;
 pub mod snapshots;
