@@ -33,11 +33,16 @@ pub fn is_behind(attachment: &AttachmentSeen, claims: &[ClaimSeen], bytes: i64) 
 }
 
 /// Whether all nodes have followed that have to, so that none owes anything any more: one has, and so the file system, and
-/// nobody who uses the volume is behind.
+/// nobody who uses the volume is behind. What kubelet has done for Pods is not said here, so while they use it they may be.
 #[must_use]
 pub fn have_followed(attachments: &[AttachmentSeen], claims: &[ClaimSeen], bytes: i64) -> bool {
-    let mut all = attachments.iter();
-    all.any(|one| one.growth.reached >= bytes) && !attachments.iter().any(|one| is_behind(one, claims, bytes))
+    let may_be_behind = |one: &AttachmentSeen| {
+        let has_it = |claim: &ClaimSeen| !claim.deleted && claim.uses() == Some(&one.uid);
+        let is_kubelets = || claims.iter().any(|claim| claim.grown_by_kubelet && has_it(claim));
+        let is_late = !one.is_leaving() && one.growth.reached < bytes;
+        is_behind(one, claims, bytes) || (is_late && is_kubelets())
+    };
+    attachments.iter().any(|one| one.growth.reached >= bytes) && !attachments.iter().any(may_be_behind)
 }
 
 /// Whether Pods use the volume by a PersistentVolumeClaim: by that one kubelet has it grow on nodes, and there it says so.
