@@ -177,6 +177,8 @@ async fn deleted(rig: &Arc<Rig>, cell: Cell) -> Result<bool, String> {
     }
     if of_snapshot {
         rig.until_snapshot_gone(&cell.snapshot()).await;
+    } else {
+        rig.until_volume_gone(&cell.key()).await;
     }
     heal(rig, cell);
     end(rig, cell).await?;
