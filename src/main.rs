@@ -77,7 +77,7 @@ async fn dispatch(command: Command) -> Result<(), RunError> {
     match command {
         Command::Controller(args) => {
             let client = client::connect().await.map_err(RunError::Connect)?;
-            controller::run(client, args, shutdown).await.map_err(RunError::Controller)
+            Box::pin(controller::run(client, args, shutdown)).await.map_err(RunError::Controller)
         }
         Command::Agent(args) => {
             let client = client::connect().await.map_err(RunError::Connect)?;

@@ -57,11 +57,11 @@ fn has_object(known: &Known, plugin: &Plugin, orphan: &OrphanedStorage) -> bool 
 
 /// Whether a PersistentVolume or a VolumeSnapshotContent stands for it. The latter by the cache: a moment later it would be told.
 async fn is_kubernetes(ctx: &Context, plugin: &Plugin, orphan: &OrphanedStorage) -> Result<bool, ApiError> {
-    let names = BTreeSet::from([plugin.driver_name(), plugin.kubelet_name().unwrap_or_default()]);
+    let drivers = BTreeSet::from([plugin.driver_name(), plugin.kubelet_name().unwrap_or_default()]);
     match orphan.kind {
         StorageKind::Volume => {
-            for name in names {
-                let source = CsiSource { driver: name.to_owned(), volume_handle: orphan.handle.clone() };
+            for driver in drivers {
+                let source = CsiSource { driver: driver.to_owned(), volume_handle: orphan.handle.clone() };
                 let named = ctx.persistent_volumes.naming(&source, None).await?;
                 if named.is_some_and(|named| named.certain) {
                     return Ok(true);
@@ -72,7 +72,7 @@ async fn is_kubernetes(ctx: &Context, plugin: &Plugin, orphan: &OrphanedStorage)
         StorageKind::Snapshot => Ok(ctx.contents.all().iter().any(|content| {
             let said = content.status.as_ref().and_then(|status| status.snapshot_handle.as_ref());
             let handle = content.spec.source.snapshot_handle.as_ref().or(said);
-            names.contains(content.spec.driver.as_str()) && handle == Some(&orphan.handle)
+            drivers.contains(content.spec.driver.as_str()) && handle == Some(&orphan.handle)
         })),
     }
 }
@@ -147,11 +147,11 @@ pub(crate) async fn report(ctx: &Context, seen: &observe::Observed) {
     );
     let Some((desired, event)) = turn(seen.plugin.as_deref(), instances, of, said) else { return };
     match volumes::record(ctx, volume, &desired, |_| {}).await {
-        Ok(_) => event.into_iter().for_each(|event| {
-            ctx.recorder.tell(volume, event, "Audit", desired.message.clone());
-        }),
-        Err(error) => {
-            tracing::warn!(volume = %seen.key, %error, "cannot report whether its storage is there")
+        Ok(_) => {
+            if let Some(event) = event {
+                ctx.recorder.tell(volume, event, "Audit", desired.message.clone());
+            }
         }
+        Err(error) => error.log(&seen.key, "cannot report whether its storage is there"),
     }
 }

@@ -33,17 +33,7 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
     if let Some(plugin) = &plugin
         && let Some(restored) = withdrawal::restored(plugin, ctx.started)
     {
-        tracing::info!(
-            plugin = name,
-            "an earlier installation has withdrawn its service for Pods; it is served again"
-        );
-        return match ctx.writer.update(&ctx.plugins, plugin, &restored).await {
-            Ok(_) | Err(ApiError::Conflict(_)) => Next::Again,
-            Err(error) => {
-                tracing::warn!(plugin = name, %error, "cannot serve it to Pods again");
-                Next::Retry
-            }
-        };
+        return serve_again(ctx, plugin, &restored).await;
     }
     let is_served = plugin.as_ref().is_some_and(|plugin| plugin.kubelet_name().is_some());
     let users = if is_served { BTreeSet::new() } else { csi_drivers::users(ctx, name) };
@@ -132,6 +122,22 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
         Ok(_) | Err(ApiError::Conflict(_)) => by_another.map_or(settled, |(_, told)| Next::After(told)),
         Err(error) => {
             tracing::warn!(plugin = name, %error, "cannot write status");
+            Next::Retry
+        }
+    }
+}
+
+/// Takes off what an earlier installation has left, by which Pods are not served.
+async fn serve_again(ctx: &Context, plugin: &Plugin, restored: &Plugin) -> Next {
+    let name = plugin.name_any();
+    tracing::info!(
+        plugin = name,
+        "an earlier installation has withdrawn its service for Pods; it is served again"
+    );
+    match ctx.writer.update(&ctx.plugins, plugin, restored).await {
+        Ok(_) | Err(ApiError::Conflict(_)) => Next::Again,
+        Err(error) => {
+            tracing::warn!(plugin = name, %error, "cannot serve it to Pods again");
             Next::Retry
         }
     }

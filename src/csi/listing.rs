@@ -126,7 +126,7 @@ mod tests {
             assert!(asked.get() <= 2 * MOST_PAGES, "pages are asked for without end");
             std::future::ready(Ok(page(asked.get())))
         };
-        let error = listed(next, |_| true).await.unwrap_err();
+        let error = listed(next, |id| id != "theirs").await.unwrap_err();
         assert_eq!(error.origin, Origin::Reply, "{error}");
         (error, asked.get())
     }
@@ -146,7 +146,7 @@ mod tests {
         let (error, asked) = endless(|number| page(&["vol"], &["n"], &number.to_string())).await;
         assert_eq!(asked, MOST_PAGES);
         assert!(error.message.ends_with("has not ended after 10000 pages"), "{error}");
-        let many = vec!["vol"; 1_000];
+        let many = vec!["theirs"; 1_000];
         let (error, asked) = endless(|number| page(&many, &[], &number.to_string())).await;
         assert_eq!(asked, MOST_ENTRIES / many.len() + 1);
         assert!(error.message.ends_with("it lists more than 1000000 entries"), "{error}");

@@ -20,6 +20,7 @@ use moor::api::{Snapshot, SnapshotState, Volume, VolumeHandle, VolumeState};
 use serde::de::DeserializeOwned;
 
 use super::fake::DRIVER;
+use super::process::Moor;
 use super::{CONTROLLER, Rig, snapshot_kinds};
 
 /// How long what is under way at the end of a case may take to come to its end.
@@ -199,7 +200,7 @@ impl Rig {
         let mut processes = self.processes.lock().unwrap();
         let nodes = self.nodes.lock().unwrap();
         let mut actors = nodes.iter().map(String::as_str).chain([CONTROLLER]);
-        actors.all(|actor| processes.get_mut(actor).is_some_and(|process| process.is_running()))
+        actors.all(|actor| processes.get_mut(actor).is_some_and(Moor::is_running))
     }
 }
 

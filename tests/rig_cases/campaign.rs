@@ -87,7 +87,7 @@ async fn campaign(cluster: &Arc<Cluster>, kind: &str, plural: &str) {
             let [one, other] = patches;
             let edit = format!("{kind} {} and {}", first.property, second.property);
             let both = [&first.property, &second.property];
-            drop(edited(&scene, &live, &patch::both(one, other), &edit, &both, false).await);
+            let _ = edited(&scene, &live, &patch::both(one, other), &edit, &both, false).await;
             count.pairs += 1;
         }
     }
@@ -162,7 +162,7 @@ fn assert_is_told(refused: &Status, edit: &str, of: &[&Property]) {
     let is_named = of.iter().any(|property| words.contains(property.field()));
     let is_kept = words.contains("moor controller") || words.contains("written by");
     let is_of_users = edit.split(' ').next().is_some_and(|kind| OF_USERS.contains(&kind));
-    let is_of_whole = !is_of_users && words.starts_with("spec: ");
+    let is_of_whole = !is_of_users && words.starts_with("spec");
     assert!(is_named || is_kept || is_of_whole, "{edit} is refused without a word on what is wrong: {words}");
 }
 

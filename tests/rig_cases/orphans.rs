@@ -1,5 +1,5 @@
 //! Storage that no object stands for, and objects whose storage is gone: what is found and told, and that nothing is done
-//! (docs/adr/0041, docs/volume-failures.md V19 to V22).
+//! (docs/adr/0041, docs/volume-failures.md V22 to V25).
 
 mod lies;
 mod quiet;

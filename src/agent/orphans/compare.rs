@@ -50,9 +50,9 @@ pub(super) fn without_storage<'a>(
     let is_missing = |said: &&Said| {
         let Some(id) = said.id.as_ref().filter(|_| said.stands) else { return false };
         let entry = entries.get(&said.uid).filter(|entry| entry.id.as_ref() == Some(id));
-        entry.is_some_and(|entry| entry.listed)
-            && before.get(&said.uid) == Some(id)
-            && !listed.contains_key(id)
+        let was_there = entry.is_some_and(|entry| entry.listed) && before.get(&said.uid) == Some(id);
+        // What is told stays told, also by an agent that is started anew or takes over.
+        (was_there || said.is_missed) && !listed.contains_key(id)
     };
     judged.filter(is_missing).map(|said| said.uid.clone()).collect()
 }

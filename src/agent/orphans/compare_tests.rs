@@ -74,6 +74,11 @@ fn an_object_is_without_storage_if_that_was_listed_and_it_stood_then() {
     assert!(alone(&nothing, &known, a(), &before));
     assert!(!alone(&listed(&[("1", "a")]), &known, a(), &before));
     assert!(!alone(&nothing, &known, a(), &BTreeMap::new()), "it came while the listing was made");
+    let told = Said { is_missed: true, ..a() };
+    assert!(
+        alone(&nothing, &known, told, &BTreeMap::new()),
+        "it was told before this agent was started anew"
+    );
     assert!(!alone(&nothing, &known, Said { stands: false, ..a() }, &before), "it goes");
     let mut unlisted = known.clone();
     unlisted.get_mut("a").unwrap().listed = false;

@@ -121,7 +121,7 @@ impl Round {
             })
             .await?;
         }
-        let of_driver: Vec<&Said> = objects.iter().filter(|said| self.is_of(agent, driver, said)).collect();
+        let of_driver: Vec<&Said> = objects.iter().filter(|said| Self::is_of(agent, driver, said)).collect();
         let judged = of_driver.iter().copied().filter(|said| self.is_judged(said));
         let now = whole_second(Timestamp::now());
         let since = self.since(agent, driver);
@@ -154,7 +154,9 @@ impl Round {
         objects: &[Said],
     ) {
         let ledger = &agent.orphans.ledger;
-        of_driver.iter().for_each(|said| ledger.take_in(driver, said));
+        for said in of_driver {
+            ledger.take_in(driver, said);
+        }
         let is_listed = |entry: &Entry| entry.id.as_ref().is_some_and(|id| listed.contains_key(id));
         let there: HashSet<&str> =
             listed.values().map(|found| &*found.uid).chain(objects.iter().map(|said| &*said.uid)).collect();
@@ -170,7 +172,7 @@ impl Round {
     }
 
     /// Whether an object is of this driver, as far as it or its Plugin says.
-    fn is_of(&self, agent: &Agent, driver: &str, said: &Said) -> bool {
+    fn is_of(agent: &Agent, driver: &str, said: &Said) -> bool {
         match &said.driver {
             Some(of) => of == driver,
             None => {

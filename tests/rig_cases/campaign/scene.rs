@@ -9,6 +9,7 @@ use moor::csi::Rpc;
 use serde_json::{Value, json};
 
 use crate::bad_input::manifest::{Who, ask};
+use crate::rig::fake::DRIVER;
 use crate::rig::{Cluster, LOOK, Options, Rig, SPACE, volume, volume_claim};
 use crate::snapshots::objects::snapshot;
 
@@ -87,24 +88,28 @@ impl Scene {
 
     /// Has each thing happened once that leaves a word behind when it is taken back.
     async fn settle_once(&self) {
-        let volume = format!("/apis/moor.dev/v1alpha1/namespaces/{SPACE}/volumes/v");
+        let volume = &format!("/apis/moor.dev/v1alpha1/namespaces/{SPACE}/volumes/v");
+        let plugin = &format!("/apis/moor.dev/v1alpha1/plugins/{DRIVER}");
+        let found = "/status/foundBalancing";
         let flags = "/spec/assignment/granted/mountFlags";
         let expanded = "/status/expansionFailure";
         let parameters = "/status/mutableParameters";
         // What is asked for, and where it is seen that this was done: by what is there then.
         let edits = [
-            (json!({ "mountOptions": { "mountFlags": ["noatime"] } }), flags, true),
-            (json!({ "mountOptions": null }), flags, false),
-            (json!({ "mutableParameters": { "tier": "gold" } }), parameters, true),
-            (json!({ "mutableParameters": null }), parameters, true),
-            (json!({ "capacity": "2Mi" }), expanded, false),
-            (json!({ "capacity": "1Mi" }), expanded, false),
+            (plugin, json!({ "balancing": null }), found, true),
+            (plugin, json!({ "balancing": "Spread" }), found, true),
+            (volume, json!({ "mountOptions": { "mountFlags": ["noatime"] } }), flags, true),
+            (volume, json!({ "mountOptions": null }), flags, false),
+            // What a driver has that has refused other ones nobody knows, so whoever goes back to these asks for them again.
+            (volume, json!({ "mutableParameters": { "tier": "gold" } }), parameters, true),
+            (volume, json!({ "capacity": "2Mi" }), expanded, false),
+            (volume, json!({ "capacity": "1Mi" }), expanded, false),
         ];
-        for (edit, place, is_there) in edits {
-            let patched = self.ask("PATCH", &volume, &json!({ "spec": edit })).await;
+        for (path, edit, place, is_there) in edits {
+            let patched = self.ask("PATCH", path, &json!({ "spec": edit })).await;
             patched.unwrap_or_else(|refused| panic!("{edit}: {}", refused.message));
             let end = Instant::now() + PATIENCE;
-            while self.until_answered(&volume).await.pointer(place).is_some() != is_there {
+            while self.until_answered(path).await.pointer(place).is_some() != is_there {
                 assert!(Instant::now() < end, "{edit} is never done: {:#}", self.read().await);
                 tokio::time::sleep(LOOK).await;
             }

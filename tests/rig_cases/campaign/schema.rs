@@ -59,11 +59,11 @@ pub fn properties(kind: &str, part: &str) -> Vec<Property> {
     let schema = of_kind(kind);
     let mut found = Vec::new();
     let below = Property { path: vec![Step::Field(part.into())], schema: schema["properties"][part].clone() };
-    collect(below, &mut found);
+    collect(&below, &mut found);
     found
 }
 
-fn collect(parent: Property, found: &mut Vec<Property>) {
+fn collect(parent: &Property, found: &mut Vec<Property>) {
     let step = |step: Step, schema: &Value| {
         let path = parent.path.iter().cloned().chain([step]).collect();
         Property { path, schema: schema.clone() }
@@ -76,6 +76,6 @@ fn collect(parent: Property, found: &mut Vec<Property>) {
     for (next, schema) in fields.chain(items).chain(entries) {
         let property = step(next, schema);
         found.push(property.clone());
-        collect(property, found);
+        collect(&property, found);
     }
 }
