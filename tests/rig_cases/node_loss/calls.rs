@@ -97,4 +97,5 @@ pub(super) async fn move_for_a_volume_that_was_removed_by_force(cluster: Arc<Clu
     rig.until_volume_ready("again").await;
     others.push("again".to_owned());
     rig.remove(&others[..others.len() - 1], &others).await;
+    rig.leaves(&[format!("vol-{removed}")], "what was registered is left");
 }

@@ -156,6 +156,7 @@ pub async fn a_content_that_is_removed_by_force_leaves_its_storage(cluster: Arc<
     rig.until_nothing_kept().await;
     assert!(rig.fake.backend().snapshots.contains_key("s"));
     assert_eq!(rig.count("s", Rpc::DeleteSnapshot), 0);
+    rig.leaves(&["snap-s"], "its content was removed by force");
 }
 
 /// Those of the StorageClass are not: a class of snapshots that names none is called with none.
