@@ -10,7 +10,8 @@ use super::caches::{BY_SNAPSHOT_HANDLE, BY_VOLUME_HANDLE};
 use super::context::Context;
 use super::key::{Key, VolumeKey};
 use super::known::Known;
-use super::{observe, volumes};
+use super::observe::{Observed, is_selected};
+use super::volumes;
 use crate::api::conditions::{self, Desired, ORPHANS, STORAGE_FOUND};
 use crate::api::lock::{DriverVolume, handle_name};
 use crate::api::storage::{OrphanedStorage, StorageKind};
@@ -30,7 +31,9 @@ pub(crate) async fn found(
     plugin: &Plugin,
     instances: &[Arc<PluginInstance>],
 ) -> Result<Orphans, ApiError> {
-    let found = orphans::orphans(plugin, instances.iter().map(Arc::as_ref));
+    // As of a Volume, by those that may be given its calls.
+    let controlling = instances.iter().filter(|instance| is_selected(ctx, plugin, instance));
+    let found = orphans::orphans(plugin, controlling.map(Arc::as_ref));
     let told = plugin.status.as_ref().map(|status| &*status.orphans).unwrap_or_default();
     let mut kept = BTreeSet::new();
     for orphan in &found.named {
@@ -136,10 +139,10 @@ pub(super) fn turn<'a>(
 }
 
 /// Keeps the Volume's condition StorageFound as the agents have found it, and publishes an Event at each turn.
-pub(crate) async fn report(ctx: &Context, seen: &observe::Observed) {
+pub(crate) async fn report(ctx: &Context, seen: &Observed) {
     let Some(volume) = &seen.volume else { return };
     let said = volume.status.as_ref().map(|status| &*status.conditions).unwrap_or_default();
-    let instances = seen.instances.iter().map(Arc::as_ref);
+    let instances = seen.controlling.iter().map(Arc::as_ref);
     let of = (
         StorageKind::Volume,
         handle_of(volume).unwrap_or_default(),

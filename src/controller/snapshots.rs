@@ -207,7 +207,7 @@ async fn report_storage(ctx: &Context, key: &VolumeKey, seen: &Observed) {
     let said = snapshot.status.as_ref().map(|status| &*status.conditions).unwrap_or_default();
     let id = snapshot.handle().or(snapshot.said_handle()).unwrap_or_default();
     let of = (StorageKind::Snapshot, id, snapshot.metadata.uid.as_deref().unwrap_or_default());
-    let instances = seen.instances.iter().map(Arc::as_ref);
+    let instances = seen.controlling.iter().map(Arc::as_ref);
     let Some((desired, event)) = orphans::turn(seen.plugin.as_deref(), instances, of, said) else { return };
     match record(ctx, snapshot, &desired).await {
         Ok(_) => event.into_iter().for_each(|event| {

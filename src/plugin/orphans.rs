@@ -30,7 +30,9 @@ fn reports<'a>(
 ) -> Vec<&'a StorageReport> {
     let driver = plugin.driver_name();
     let reported = |instance: &'a PluginInstance| {
-        let status = instance.status.as_ref().filter(|_| counts(instance, driver))?;
+        // Only who has the Controller service can have listed anything (rule R13).
+        let status =
+            instance.status.as_ref().filter(|status| status.controller && counts(instance, driver))?;
         Some((instance.metadata.name.as_deref(), status.storage.as_ref()?))
     };
     let all: Vec<_> = instances.filter_map(reported).collect();

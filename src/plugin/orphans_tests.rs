@@ -44,7 +44,8 @@ fn instance(node: &str, storage: Option<StorageReport>) -> PluginInstance {
         ..PluginInstanceSpec::default()
     };
     let mut instance = PluginInstance::new(&instance_name(DriverOn { driver: "d", node }), spec);
-    instance.status = Some(PluginInstanceStatus { storage, ..PluginInstanceStatus::default() });
+    instance.status =
+        Some(PluginInstanceStatus { storage, controller: true, ..PluginInstanceStatus::default() });
     instance
 }
 
@@ -94,8 +95,12 @@ fn what_one_has_found_stays_told_until_the_active_one_has_looked() {
     assert_eq!(of(&all), (1, Some(true)));
     all[1] = instance("b", Some(report(&[], &[])));
     assert_eq!(of(&all), (0, Some(false)));
-    all[0].metadata.name = Some("forged".into());
     all[1].status = None;
+    all[0].status.as_mut().unwrap().controller = false;
+    assert_eq!(of(&all), (0, None), "a node without the Controller service has listed nothing");
+    all[0].status.as_mut().unwrap().controller = true;
+    assert_eq!(of(&all), (1, Some(true)));
+    all[0].metadata.name = Some("forged".into());
     assert_eq!(of(&all), (0, None), "an instance that counts nowhere says nothing");
 }
 
