@@ -153,7 +153,10 @@ fn bad_rest(config: &Config, s: &State, lingers: bool) -> Option<String> {
         if att.state != usable {
             return Some("Ready on an Attachment that is not attached".into());
         }
-        if config.grows && !att.grown && !att.deleted && !att.lost && !config.claims[c].read_only {
+        // Of a Node that was deleted nothing new is done, also when another one has its name.
+        let is_of_node = att.node_uid == s.machines[usize::from(att.node)].uid;
+        let owes = config.grows && !att.grown && !att.deleted && !att.lost && is_of_node;
+        if owes && !config.claims[c].read_only {
             return Some("a node does not follow a volume that has grown".into());
         }
         let n = usize::from(n);
