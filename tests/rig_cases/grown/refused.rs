@@ -12,7 +12,7 @@ use tonic::Code;
 
 use super::{MI, NODE, asked, claim, end, leave, make, raise, start, until_grown, until_says};
 use crate::rig::fake::backend::Expand;
-use crate::rig::{Cluster, Fault, Rig, SPACE, volume};
+use crate::rig::{Cluster, Fault, Rig, SPACE, volume, volume_claim};
 
 /// The Attachment is Ready and says why the volume has not grown there.
 async fn assert_told(rig: &Rig, claim: &str, words: &str) {
@@ -91,10 +91,8 @@ pub async fn a_claim_that_leaves_waits_for_the_end_of_the_call(cluster: Arc<Clus
     rig.until_called("v", Rpc::NodeExpandVolume).await;
     rig.delete_claim("c").await;
     // Its agent has the time to do what it wants.
-    let mut other = volume("w");
-    other.metadata.name = Some("w".into());
-    rig.make_volume(&other).await;
-    rig.make_claim(&crate::rig::volume_claim("x", "w", NODE)).await;
+    rig.make_volume(&volume("w")).await;
+    rig.make_claim(&volume_claim("x", "w", NODE)).await;
     rig.until_ready("x").await;
     assert_eq!(rig.count("v", Rpc::NodeUnpublishVolume), 0, "{}", rig.story("v"));
     rig.fake.let_go("v", Rpc::NodeExpandVolume);
