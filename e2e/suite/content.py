@@ -28,6 +28,8 @@ class Kind:
     mebibytes: int
     grown: int
     file_system: str = ""
+    # While it is mounted ext4 grows only for who has CAP_SYS_RESOURCE, which root has not on every machine.
+    grows_mounted: bool = True
 
     @property
     def capacity(self) -> str:
@@ -93,6 +95,6 @@ class Kind:
 # Of no bytes at all.
 _NOTHING = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-EXT4 = Kind("ext4", 64, 96, "ext4")
+EXT4 = Kind("ext4", 64, 96, "ext4", grows_mounted=False)
 XFS = Kind("xfs", 320, 448, "xfs")
 BLOCK = Kind("block", 64, 96)
