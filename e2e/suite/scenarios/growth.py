@@ -1,4 +1,4 @@
-"""Volumes that are made larger while VolumeClaims use them, with real bytes on real devices."""
+"""A volume that is made larger while a VolumeClaim uses it, and while none does, with real bytes on a real device."""
 
 from __future__ import annotations
 
@@ -14,28 +14,11 @@ MEBI = 1024 * 1024
 WORDS = "kept\n"
 
 
-@scenario("an ext4 volume grows while a claim uses it, and for the next claim", namespace="grows-ext4")
-def ext4(world: World) -> None:
-    _file_system(world, "ext4", [64, 128, 192])
-
-
-@scenario("an xfs volume grows while a claim uses it, and for the next claim", namespace="grows-xfs")
-def xfs(world: World) -> None:
-    _file_system(world, "xfs", [320, 448, 576])
-
-
-@scenario("a raw device grows while a claim uses it", namespace="grows-block")
-def block(world: World) -> None:
-    world.ready_volume(capacity="64Mi", capabilities=[objects.use(block=True)])
-    path = world.ready_claim("user", world.first, attachmentMode="BlockDevice")
-    _grow(world, 128)
-    size = int(world.first.shell(f"blockdev --getsize64 {path}"))
-    expect(size == 128 * MEBI, f"the device has {size} bytes")
-
-
-def _file_system(world: World, kind: str, sizes: list[int]) -> None:
-    small, larger, largest = sizes
-    world.ready_volume(capacity=f"{small}Mi", mountOptions={"fsType": kind})
+@scenario("a volume grows while a claim uses it, and for the next claim", namespace="grows")
+def grows(world: World) -> None:
+    small, larger, largest = 320, 448, 576
+    # What grows while it is mounted wherever this runs: see XFS and EXT4 of content.py.
+    world.ready_volume(capacity=f"{small}Mi", mountOptions={"fsType": "xfs"})
     path = world.ready_claim("user", world.first)
     world.write(world.first, f"{path}/file", WORDS)
     _grow(world, larger)

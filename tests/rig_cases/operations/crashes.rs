@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::{Patch, PatchParams};
 use moor::api::conditions::{APPLIED, find};
 use moor::api::{SnapshotState, Volume, VolumeState};
@@ -94,7 +95,10 @@ async fn go(rig: &Arc<Rig>, key: &str) {
     // Kept, and made of what was kept, and of what is there.
     rig.make_snapshot(&snapshot(&taken, &made)).await;
     rig.until_snapshot(&taken, SnapshotState::Ready).await;
-    rig.make_volume(&restored(key, &json!({ "snapshotName": taken }))).await;
+    let mut again = restored(key, &json!({ "snapshotName": taken }));
+    // As large as what was kept.
+    again.spec.capacity = Some(Quantity("2Mi".into()));
+    rig.make_volume(&again).await;
     rig.make_volume(&restored(&copy, &json!({ "volumeName": SOURCE }))).await;
     rig.until_volume_ready(key).await;
     rig.until_volume_ready(&copy).await;
