@@ -76,8 +76,8 @@ fn an_object_is_without_storage_if_that_was_listed_and_it_stood_then() {
     assert!(!alone(&nothing, &known, a(), &BTreeMap::new()), "it came while the listing was made");
     let told = Said { is_missed: true, ..a() };
     assert!(
-        alone(&nothing, &known, told, &BTreeMap::new()),
-        "it was told before this agent was started anew"
+        alone(&nothing, &Entries::new(), told, &BTreeMap::new()),
+        "another agent has found it before this one took over"
     );
     assert!(!alone(&nothing, &known, Said { stands: false, ..a() }, &before), "it goes");
     let mut unlisted = known.clone();

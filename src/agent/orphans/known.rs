@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::ledger::Ledger;
 use super::said::Said;
-use crate::api::storage::{MissingStorage, OrphanedStorage, StorageKind, StorageReport};
+use crate::api::storage::{MAX_NAMED, MissingStorage, OrphanedStorage, StorageKind, StorageReport};
 use crate::api::{Plugin, Snapshot, Volume};
 
 /// What this agent knows of storage and objects that do not have each other.
@@ -106,8 +106,8 @@ impl Orphans {
                 StorageKind::Snapshot => all.orphaned_snapshots = count,
             }
         }
-        all.orphans.truncate(crate::api::storage::MAX_NAMED);
-        all.missing.truncate(crate::api::storage::MAX_NAMED);
+        all.orphans.truncate(MAX_NAMED);
+        all.missing.truncate(MAX_NAMED);
         is_listed.then_some(all)
     }
 }

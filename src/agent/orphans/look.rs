@@ -24,6 +24,7 @@ use crate::api::plugin::Balancing;
 use crate::api::secrets::SecretName;
 use crate::api::storage::StorageKind;
 use crate::api::{Plugin, Snapshot, Volume, VolumeHandle};
+use crate::csi::proto::csi::v1 as wire;
 use crate::csi::{Listed, Listing, Rpc};
 use crate::k8s::ApiError;
 use crate::k8s::read::{Readable, look_through};
@@ -92,9 +93,7 @@ impl Round {
         let secret = self.plugin.spec.secrets.as_ref().and_then(for_listing);
         let named = secret.as_deref().map(SecretName::OfPlugin);
         let (secrets, _) = agent.secrets(Rpc::ListSnapshots, "", named).await?;
-        let pick = |snapshot: &crate::csi::proto::csi::v1::Snapshot| {
-            self.recognise(&snapshot.snapshot_id, std::iter::empty())
-        };
+        let pick = |snapshot: &wire::Snapshot| self.recognise(&snapshot.snapshot_id, std::iter::empty());
         let call = serving.plugin.list_snapshots(PAGE, &secrets, pick);
         let listed = agent.call(driver, Rpc::ListSnapshots, call).await;
         let listed = listed.map_err(|error| Failure::of_call(&error))?;

@@ -1,5 +1,7 @@
 //! How the fake driver lists, page by page, and how it lies about that.
 
+use std::collections::BTreeSet;
+
 use tonic::Status;
 
 /// How the driver lists.
@@ -9,7 +11,7 @@ pub struct Listing {
     pub page: usize,
     pub lie: Option<Lie>,
     /// Keys of what is there and not listed.
-    pub hides: std::collections::BTreeSet<String>,
+    pub hides: BTreeSet<String>,
 }
 
 /// What is wrong with a listing.
