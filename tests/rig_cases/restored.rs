@@ -176,6 +176,7 @@ async fn nothing_is_unmounted_and_nothing_granted_twice(cluster: Arc<Cluster>) {
     rig.kill("node-1");
     let (before, old) = (rig.journal.now(), revision(&rig).await);
     cluster.restore().await;
+    rig.leaves(&["vol-late"], "its Volume was made after the backup to which etcd was set back");
     // Each notices it in its own time. The leader waits for a node no longer than that node's Lease lasts.
     for actor in [CONTROLLER, "node-3", "node-2"] {
         until_ended(&rig, actor).await;

@@ -174,6 +174,7 @@ async fn the_kinds_may_come_later_and_go(cluster: Arc<Cluster>) {
     rig.until_bound("r").await;
     drop(controller);
     undefine(&cluster.admin).await;
+    rig.leaves(&["snap-s"], "all that named it went with the definition of its kind");
     rig.make_claim_of("w").await;
     assert!(rig.ended().is_empty(), "{:?}", rig.ended());
     // A leader that comes without them leads.

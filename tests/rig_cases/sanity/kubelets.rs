@@ -6,6 +6,9 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use kube::Api;
+use kube::api::ListParams;
+use moor::api::VolumeHandle;
 use moor::csi::proto::csi::v1 as wire;
 use moor::csi::proto::csi::v1::controller_client::ControllerClient;
 use moor::csi::proto::csi::v1::controller_server::{Controller, ControllerServer};
@@ -139,6 +142,13 @@ impl Controller for Desk {
         request: Request<wire::DeleteVolumeRequest>,
     ) -> Answer<wire::DeleteVolumeResponse> {
         self.rig.until_no_pod_claims().await;
+        let handle = &request.get_ref().volume_id;
+        // What was published is a Volume by now, of a PersistentVolume that was made by hand.
+        let all = Api::<VolumeHandle>::all(self.rig.cluster.admin.clone());
+        let listed = all.list(&ListParams::default()).await.unwrap().items;
+        if listed.iter().any(|known| known.spec.volume_handle == *handle) {
+            self.rig.deleted(&[handle], "csi-sanity deletes what it has had made");
+        }
         ControllerClient::new(self.driver().await).delete_volume(request).await
     }
 
