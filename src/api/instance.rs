@@ -348,6 +348,10 @@ pub struct Capabilities {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub controller: Vec<String>,
+    /// From GroupControllerGetCapabilities.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub group_controller: Vec<String>,
     /// From NodeGetCapabilities.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
@@ -359,6 +363,12 @@ impl Capabilities {
     #[must_use]
     pub fn controller_has(&self, name: &str) -> bool {
         self.controller.iter().any(|c| c == name)
+    }
+
+    /// The group controller service lists this capability.
+    #[must_use]
+    pub fn group_controller_has(&self, name: &str) -> bool {
+        self.group_controller.iter().any(|c| c == name)
     }
 
     /// The driver attaches: its Controller service lists PUBLISH_UNPUBLISH_VOLUME.

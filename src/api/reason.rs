@@ -115,12 +115,14 @@ with_change_reasons! {
             DeleteVolumeFailed,
             /// ValidateVolumeCapabilities failed and is tried again. The message has the driver's words.
             ValidateFailed,
-            /// CreateSnapshot failed and is tried again. The message has the driver's words.
+            /// CreateSnapshot, or CreateVolumeGroupSnapshot, failed and is tried again. The message has the driver's words.
             CreateSnapshotFailed,
-            /// DeleteSnapshot failed and is tried again. spec.deletionPolicy Retain gives the snapshot up.
+            /// DeleteSnapshot, or DeleteVolumeGroupSnapshot, failed and is tried again. spec.deletionPolicy Retain gives the snapshot up.
             DeleteSnapshotFailed,
             /// ListSnapshots failed and is tried again. The message has the driver's words.
             ListSnapshotsFailed,
+            /// GetVolumeGroupSnapshot failed and is tried again. The message has the driver's words.
+            GetVolumeGroupSnapshotFailed,
             /// Another call failed and is tried again. The message has the driver's words.
             CallFailed,
             /// No process on the node answers with the driver's name and serves what the call needs. Start the driver there.
@@ -179,8 +181,10 @@ with_change_reasons! {
             Ready,
         }
         Place { kinds: "Snapshot", condition: READY, status: false } => {
-            /// The driver of the Volume takes no snapshots.
+            /// The driver of the Volume takes no snapshots, or none of several volumes at one moment.
             CannotSnapshot,
+            /// The Volumes of a group are not such that one call could take it. The message says why, and what to do.
+            VolumesDiffer,
             /// The driver has no snapshot of the handle that spec.snapshotHandle gives. Delete the Snapshot, and create one with
             /// the right handle.
             SnapshotNotFound,

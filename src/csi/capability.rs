@@ -8,6 +8,8 @@ use crate::api::capability::{AccessMode, AttachmentMode};
 
 /// Capabilities of the controller service (CSI ControllerGetCapabilities).
 pub use wire::controller_service_capability::rpc::Type as ControllerCapability;
+/// Capabilities of the group controller service (CSI GroupControllerGetCapabilities).
+pub use wire::group_controller_service_capability::rpc::Type as GroupCapability;
 /// Capabilities of the node service (CSI NodeGetCapabilities).
 pub use wire::node_service_capability::rpc::Type as NodeCapability;
 /// Capabilities of the plugin as a whole (CSI GetPluginCapabilities).

@@ -84,19 +84,22 @@ impl Deadlines {
             | Rpc::GetPluginCapabilities
             | Rpc::Probe
             | Rpc::ControllerGetCapabilities
+            | Rpc::GroupControllerGetCapabilities
             | Rpc::NodeGetCapabilities => self.identity,
             Rpc::NodeGetInfo => self.node_info,
             Rpc::ValidateVolumeCapabilities
             | Rpc::GetCapacity
             | Rpc::ControllerGetVolume
             | Rpc::NodeGetVolumeStats => self.question,
-            Rpc::ListVolumes | Rpc::ListSnapshots => self.list,
+            Rpc::ListVolumes | Rpc::ListSnapshots | Rpc::GetVolumeGroupSnapshot => self.list,
             Rpc::CreateVolume
             | Rpc::DeleteVolume
             | Rpc::ControllerExpandVolume
             | Rpc::ControllerModifyVolume
             | Rpc::CreateSnapshot
-            | Rpc::DeleteSnapshot => self.volume,
+            | Rpc::DeleteSnapshot
+            | Rpc::CreateVolumeGroupSnapshot
+            | Rpc::DeleteVolumeGroupSnapshot => self.volume,
             Rpc::ControllerPublishVolume | Rpc::ControllerUnpublishVolume => self.controller_publish,
             Rpc::NodeStageVolume | Rpc::NodeUnstageVolume | Rpc::NodeExpandVolume => self.stage,
             Rpc::NodePublishVolume | Rpc::NodeUnpublishVolume => self.publish,

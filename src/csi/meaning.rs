@@ -89,13 +89,21 @@ pub fn meaning(rpc: Rpc, code: Code) -> Meaning {
         Code::NotFound if rpc == Rpc::ControllerExpandVolume => Meaning::Infeasible,
         Code::NotFound if rpc.is_inverse() => Meaning::AlreadyGone,
         // Attached elsewhere, published at another target, has snapshots: somebody else has to let go.
-        Code::FailedPrecondition if matches!(rpc, Rpc::DeleteVolume | Rpc::DeleteSnapshot) => {
+        Code::FailedPrecondition
+            if matches!(rpc, Rpc::DeleteVolume | Rpc::DeleteSnapshot | Rpc::DeleteVolumeGroupSnapshot) =>
+        {
             Meaning::Blocked
         }
-        // CreateVolume, CreateSnapshot and ControllerModifyVolume wait for nobody who has the volume.
+        // These wait for nobody who has the volume.
         Code::FailedPrecondition
             if rpc.is_change()
-                && !matches!(rpc, Rpc::CreateVolume | Rpc::CreateSnapshot | Rpc::ControllerModifyVolume) =>
+                && !matches!(
+                    rpc,
+                    Rpc::CreateVolume
+                        | Rpc::CreateSnapshot
+                        | Rpc::CreateVolumeGroupSnapshot
+                        | Rpc::ControllerModifyVolume
+                ) =>
         {
             Meaning::Blocked
         }

@@ -21,6 +21,9 @@
 //! | | CreateSnapshot, DeleteSnapshot | `Plugin::create_snapshot`, `Plugin::delete_snapshot` |
 //! | | ListSnapshots | `Plugin::find_snapshot`, `Plugin::list_snapshots` |
 //! | | GetCapacity | `Plugin::get_capacity` |
+//! | GroupController | GroupControllerGetCapabilities | `Plugin::group_controller_get_capabilities` |
+//! | | CreateVolumeGroupSnapshot, DeleteVolumeGroupSnapshot | `Plugin::create_group_snapshot`, `Plugin::delete_group_snapshot` |
+//! | | GetVolumeGroupSnapshot | `Plugin::get_group_snapshot` |
 //! | Node | NodeGetCapabilities, NodeGetInfo | `Plugin::node_get_capabilities`, `Plugin::node_get_info` |
 //! | | NodeStageVolume, NodeUnstageVolume | `Plugin::node_stage_volume`, `Plugin::node_unstage_volume` |
 //! | | NodePublishVolume, NodeUnpublishVolume | `Plugin::node_publish_volume`, `Plugin::node_unpublish_volume` |
@@ -34,6 +37,7 @@ mod controller;
 mod deadlines;
 mod dial;
 mod error;
+mod groups;
 mod identity;
 mod inventory;
 mod listing;

@@ -37,7 +37,13 @@ pub(super) trait CallRequest: prost::Message + Clone + fmt::Debug + 'static {
 }
 
 macro_rules! rpcs {
-    ($($(#[$doc:meta])+ $name:ident: $service:ident $kind:ident, $request:ident -> $answer:ident $(made by $made:ident)?;)+) => {
+    (@grpc $service:ident) => {
+        stringify!($service)
+    };
+    (@grpc $service:ident $grpc:ident) => {
+        stringify!($grpc)
+    };
+    ($($(#[$doc:meta])+ $name:ident: $service:ident $(/ $grpc:ident)? $kind:ident, $request:ident -> $answer:ident $(made by $made:ident)?;)+) => {
         /// One CSI call. The variants are the protocol's own method names.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Rpc {
@@ -46,7 +52,7 @@ macro_rules! rpcs {
 
         impl Rpc {
             /// Every call, for tables.
-            pub const ALL: [Self; 25] = [$(Self::$name),+];
+            pub const ALL: [Self; 29] = [$(Self::$name),+];
 
             /// The method name, as in the protocol.
             #[must_use]
@@ -59,7 +65,7 @@ macro_rules! rpcs {
             /// Where a server of the protocol has the method.
             pub(crate) fn path(self) -> &'static str {
                 match self {
-                    $(Self::$name => concat!("/csi.v1.", stringify!($service), "/", stringify!($name)),)+
+                    $(Self::$name => concat!("/csi.v1.", rpcs!(@grpc $service $($grpc)?), "/", stringify!($name)),)+
                 }
             }
 
@@ -117,6 +123,14 @@ rpcs! {
     DeleteSnapshot: Controller Inverse, DeleteSnapshotRequest -> DeleteSnapshotResponse;
     /// Controller: one page of all snapshots, or the one of an id.
     ListSnapshots: Controller Question, ListSnapshotsRequest -> ListSnapshotsResponse;
+    /// GroupController: which optional calls there are. It is a service of its own in CSI, and the same process's everywhere.
+    GroupControllerGetCapabilities: Controller / GroupController Question, GroupControllerGetCapabilitiesRequest -> GroupControllerGetCapabilitiesResponse;
+    /// GroupController: keep what several volumes hold at one moment.
+    CreateVolumeGroupSnapshot: Controller / GroupController Change, CreateVolumeGroupSnapshotRequest -> CreateVolumeGroupSnapshotResponse made by group_of;
+    /// GroupController: inverse of CreateVolumeGroupSnapshot.
+    DeleteVolumeGroupSnapshot: Controller / GroupController Inverse, DeleteVolumeGroupSnapshotRequest -> DeleteVolumeGroupSnapshotResponse;
+    /// GroupController: the group of an id.
+    GetVolumeGroupSnapshot: Controller / GroupController Question, GetVolumeGroupSnapshotRequest -> GetVolumeGroupSnapshotResponse;
     /// Node: which optional calls there are.
     NodeGetCapabilities: Node Question, NodeGetCapabilitiesRequest -> NodeGetCapabilitiesResponse;
     /// Node: its id, limit and topology.
@@ -141,6 +155,10 @@ fn volume_of(answer: &wire::CreateVolumeResponse) -> Option<&str> {
 
 fn snapshot_of(answer: &wire::CreateSnapshotResponse) -> Option<&str> {
     answer.snapshot.as_ref().map(|snapshot| snapshot.snapshot_id.as_str())
+}
+
+fn group_of(answer: &wire::CreateVolumeGroupSnapshotResponse) -> Option<&str> {
+    answer.group_snapshot.as_ref().map(|group| group.group_snapshot_id.as_str())
 }
 
 impl Rpc {
@@ -171,6 +189,8 @@ impl Rpc {
                 | Self::ControllerExpandVolume
                 | Self::CreateSnapshot
                 | Self::DeleteSnapshot
+                | Self::CreateVolumeGroupSnapshot
+                | Self::DeleteVolumeGroupSnapshot
         )
     }
 

@@ -114,7 +114,8 @@ impl Plugin {
     }
 }
 
-fn taken(snapshot: Option<wire::Snapshot>) -> Result<wire::Snapshot, String> {
+/// A snapshot that an answer names, checked.
+pub(super) fn taken(snapshot: Option<wire::Snapshot>) -> Result<wire::Snapshot, String> {
     let snapshot = snapshot.ok_or("snapshot is absent")?;
     sizes::id("snapshot_id", &snapshot.snapshot_id).map_err(|error| error.to_string())?;
     if snapshot.size_bytes < 0 {

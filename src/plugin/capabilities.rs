@@ -15,6 +15,11 @@ pub(super) fn known(
     Capabilities {
         plugin: if healthy.is_empty() { before.plugin } else { now.plugin },
         controller: if is_unknown(Service::Controller) { before.controller } else { now.controller },
+        group_controller: if is_unknown(Service::Controller) {
+            before.group_controller
+        } else {
+            now.group_controller
+        },
         node: if is_unknown(Service::Node) { before.node } else { now.node },
     }
 }
@@ -39,6 +44,7 @@ fn common_capabilities(healthy: &[&Seen<'_>], controls: impl Fn(&Seen<'_>) -> bo
     Capabilities {
         plugin: common(controllers.iter().map(|said| &said.plugin).chain(others)),
         controller: common(controllers.iter().map(|said| &said.controller)),
+        group_controller: common(controllers.iter().map(|said| &said.group_controller)),
         node: common(nodes.into_iter()),
     }
 }

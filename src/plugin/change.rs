@@ -64,8 +64,8 @@ fn of_controller(instance: &PluginInstance) -> impl PartialEq + use<'_> {
     instance.status.as_ref().map(|s| {
         let health =
             (s.controller, s.is_healthy_for(Service::Controller), s.is_gone_for(Service::Controller));
-        let Capabilities { plugin, controller, .. } = &s.capabilities;
-        (health, &s.topology, plugin, controller, s.tenure)
+        let Capabilities { plugin, controller, group_controller, .. } = &s.capabilities;
+        (health, &s.topology, plugin, controller, group_controller, s.tenure)
     })
 }
 

@@ -278,13 +278,15 @@ fn reason(rpc: Rpc) -> Reason {
         Rpc::NodeExpandVolume => Reason::NodeExpandFailed,
         Rpc::ControllerModifyVolume => Reason::ModifyVolumeFailed,
         Rpc::ValidateVolumeCapabilities => Reason::ValidateFailed,
-        Rpc::CreateSnapshot => Reason::CreateSnapshotFailed,
-        Rpc::DeleteSnapshot => Reason::DeleteSnapshotFailed,
+        Rpc::CreateSnapshot | Rpc::CreateVolumeGroupSnapshot => Reason::CreateSnapshotFailed,
+        Rpc::DeleteSnapshot | Rpc::DeleteVolumeGroupSnapshot => Reason::DeleteSnapshotFailed,
+        Rpc::GetVolumeGroupSnapshot => Reason::GetVolumeGroupSnapshotFailed,
         Rpc::ListSnapshots => Reason::ListSnapshotsFailed,
         Rpc::GetPluginInfo
         | Rpc::GetPluginCapabilities
         | Rpc::Probe
         | Rpc::ControllerGetCapabilities
+        | Rpc::GroupControllerGetCapabilities
         | Rpc::ListVolumes
         | Rpc::ControllerGetVolume
         | Rpc::GetCapacity

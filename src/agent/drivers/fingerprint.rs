@@ -3,7 +3,9 @@
 
 use crate::api::instance::Capabilities;
 use crate::api::plugin::Roles;
-use crate::csi::capability::{ControllerCapability, Expansion, NodeCapability, PluginService, SingleNode};
+use crate::csi::capability::{
+    ControllerCapability, Expansion, GroupCapability, NodeCapability, PluginService, SingleNode,
+};
 use crate::csi::proto::csi::v1::{GetPluginInfoResponse, NodeGetInfoResponse};
 use crate::csi::{CallError, Meaning, Plugin, Service};
 
@@ -14,7 +16,7 @@ pub struct Fingerprint {
     pub driver: String,
     /// GetPluginInfo: the vendor's version.
     pub version: String,
-    /// All three services' capabilities by CSI's names.
+    /// The services' capabilities by CSI's names.
     pub capabilities: Capabilities,
     /// Whether the process serves the Controller service.
     pub controller: bool,
@@ -39,6 +41,11 @@ impl Fingerprint {
             None
         };
         let controller = controller_rpcs.is_some();
+        let groups = if controller && general.services.contains(&PluginService::GroupControllerService) {
+            offered(plugin.group_controller_get_capabilities().await)?
+        } else {
+            None
+        };
         let rpcs = controller_rpcs.unwrap_or_default();
         let node_rpcs = offered(plugin.node_get_capabilities().await)?;
         let node_info = match node_rpcs {
@@ -57,6 +64,7 @@ impl Fingerprint {
             capabilities: Capabilities {
                 plugin: names(&mut services.chain(expansion)),
                 controller: names(&mut rpcs.iter().map(ControllerCapability::as_str_name)),
+                group_controller: names(&mut groups.iter().flatten().map(GroupCapability::as_str_name)),
                 node: names(&mut node_rpcs.iter().flatten().map(NodeCapability::as_str_name)),
             },
             controller,
