@@ -29,6 +29,7 @@ pub mod reason;
 pub mod schema;
 pub mod secrets;
 pub mod snapshot;
+mod snapshot_assignment;
 pub mod source;
 pub mod storage;
 pub mod template;

@@ -124,6 +124,22 @@ pub fn snapshot_handle(_: &mut SchemaGenerator) -> Schema {
             "message": "must not be blank: give the id by which the driver knows the snapshot" }] })
 }
 
+/// Names of Volumes of which one snapshot is taken at one moment, each once.
+#[must_use]
+pub fn group_of_volumes(generator: &mut SchemaGenerator) -> Schema {
+    each_once(&object_name(generator))
+}
+
+/// Ids of the members of a group of snapshots, each once.
+#[must_use]
+pub fn group_members(generator: &mut SchemaGenerator) -> Schema {
+    each_once(&snapshot_handle(generator))
+}
+
+fn each_once(items: &Schema) -> Schema {
+    json_schema!({ "type": "array", "x-kubernetes-list-type": "set", "minItems": 1, "maxItems": 100, "items": items })
+}
+
 /// A size in bytes as a Kubernetes quantity.
 #[must_use]
 pub fn quantity(_: &mut SchemaGenerator) -> Schema {

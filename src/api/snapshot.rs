@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::attachment::ControllerRef;
 use super::conditions::CallFailure;
 use super::secrets::SecretName;
-use super::volume::{DeletionPolicy, Segments};
+pub use super::snapshot_assignment::{SnapshotAssignment, SnapshotMember, SnapshotOperation, SnapshotVolume};
+use super::volume::DeletionPolicy;
 
 /// What a volume held at one moment: a snapshot to be taken (`volumeName`) or one that exists (`snapshotHandle`).
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -29,7 +30,8 @@ use super::volume::{DeletionPolicy, Segments};
     selectable = ".spec.volumeName",
     selectable = ".spec.assignment.volume.uid",
     selectable = ".spec.assignment.snapshotHandle",
-    printcolumn = r#"{"name":"Volume","type":"string","jsonPath":".spec.volumeName"}"#,
+    selectable = ".spec.assignment.isGroup",
+    printcolumn = r#"{"name":"Volume","type":"string","jsonPath":".spec['volumeName','volumeNames']"}"#,
     printcolumn = r#"{"name":"Plugin","type":"string","jsonPath":".spec.assignment.pluginName"}"#,
     printcolumn = r#"{"name":"State","type":"string","jsonPath":".status.state"}"#,
     printcolumn = r#"{"name":"Restore Size","type":"string","jsonPath":".status.restoreSize"}"#,
@@ -38,10 +40,13 @@ use super::volume::{DeletionPolicy, Segments};
     printcolumn = r#"{"name":"Taken","type":"date","jsonPath":".status.creationTime"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
     printcolumn = r#"{"name":"Message","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].message","priority":1}"#,
-    validation = Rule::new("has(self.spec.volumeName) != has(self.spec.snapshotHandle)").message("set exactly one of spec.volumeName (to take a snapshot) and spec.snapshotHandle (to register one that exists)").field_path(".spec"),
+    validation = Rule::new("[has(self.spec.volumeName), has(self.spec.volumeNames), has(self.spec.snapshotHandle)].filter(is, is).size() == 1").message("set exactly one of spec.volumeName (to take a snapshot), spec.volumeNames (to take one of each of several Volumes, at one moment) and spec.snapshotHandle (to register one that exists)").field_path(".spec"),
+    validation = Rule::new("!has(self.spec.memberHandles) || has(self.spec.snapshotHandle)").message("spec.memberHandles goes with spec.snapshotHandle: they are the members of the group that is registered").field_path(".spec.memberHandles"),
     validation = Rule::new("has(self.spec.snapshotHandle) == has(self.spec.pluginName)").message("spec.pluginName goes with spec.snapshotHandle, and with it alone: a snapshot that is taken is of its Volume's Plugin").field_path(".spec.pluginName"),
     validation = Rule::new("!has(self.spec.snapshotHandle) || (!has(self.spec.parameters) && !has(self.spec.createName))").message("spec.parameters and spec.createName are for taking a snapshot: remove them or remove spec.snapshotHandle").field_path(".spec"),
     validation = Rule::new("has(self.spec.volumeName) == has(oldSelf.spec.volumeName) && (!has(self.spec.volumeName) || self.spec.volumeName == oldSelf.spec.volumeName)").message("spec.volumeName is immutable: create another Snapshot").field_path(".spec.volumeName"),
+    validation = Rule::new("has(self.spec.volumeNames) == has(oldSelf.spec.volumeNames) && (!has(self.spec.volumeNames) || self.spec.volumeNames == oldSelf.spec.volumeNames)").message("spec.volumeNames is immutable: create another Snapshot").field_path(".spec.volumeNames"),
+    validation = Rule::new("has(self.spec.memberHandles) == has(oldSelf.spec.memberHandles) && (!has(self.spec.memberHandles) || self.spec.memberHandles == oldSelf.spec.memberHandles)").message("spec.memberHandles is immutable: create another Snapshot").field_path(".spec.memberHandles"),
     validation = Rule::new("has(self.spec.snapshotHandle) == has(oldSelf.spec.snapshotHandle) && (!has(self.spec.snapshotHandle) || self.spec.snapshotHandle == oldSelf.spec.snapshotHandle)").message("spec.snapshotHandle is immutable: create another Snapshot").field_path(".spec.snapshotHandle"),
     validation = Rule::new("has(self.spec.pluginName) == has(oldSelf.spec.pluginName) && (!has(self.spec.pluginName) || self.spec.pluginName == oldSelf.spec.pluginName)").message("spec.pluginName is immutable: create another Snapshot").field_path(".spec.pluginName"),
     validation = Rule::new("has(self.spec.parameters) == has(oldSelf.spec.parameters) && (!has(self.spec.parameters) || self.spec.parameters == oldSelf.spec.parameters)").message("spec.parameters is immutable: CreateSnapshot is repeated with identical arguments").field_path(".spec.parameters"),
@@ -58,10 +63,20 @@ pub struct SnapshotSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::schema::object_name")]
     pub volume_name: Option<String>,
+    /// Take: names of Volumes of this namespace, of which one snapshot each is taken, all at one moment (CSI's
+    /// CreateVolumeGroupSnapshot). They are of one Plugin. A Volume is made of
+    /// one of them with `spec.source.snapshotName` and `spec.source.volumeName`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "super::schema::group_of_volumes")]
+    pub volume_names: Vec<String>,
     /// Register: the id of a snapshot that exists, as the driver knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::schema::snapshot_handle")]
     pub snapshot_handle: Option<String>,
+    /// Register: where `snapshotHandle` is a group's, the ids of all its members.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "super::schema::group_members")]
+    pub member_handles: Vec<String>,
     /// Register: name of the Plugin whose driver has the snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::schema::object_name")]
@@ -75,12 +90,12 @@ pub struct SnapshotSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128))]
     pub create_name: Option<String>,
-    /// Secret in this namespace for CreateSnapshot, DeleteSnapshot and ListSnapshots. Absent: the one that the Volume has for
-    /// snapshots, or was created with, or else that of the Plugin. It may be changed, and not be added once the Snapshot is taken up.
+    /// Secret in this namespace for CreateSnapshot, DeleteSnapshot and ListSnapshots, and for those of groups. Absent: the one that
+    /// the Volume has for snapshots, or was created with, or else that of the Plugin. It may be changed, and not be added once the Snapshot is taken up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::schema::secret_name")]
     pub secret_name: Option<String>,
-    /// The VolumeSnapshotContent for which this Snapshot was made. It counts in moor's own namespace. Written by the moor
+    /// The VolumeSnapshotContent for which this Snapshot was made; for a group the VolumeGroupSnapshotContent. It counts in moor's own namespace. Written by the moor
     /// controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_snapshot_content: Option<SnapshotOf>,
@@ -93,7 +108,7 @@ pub struct SnapshotSpec {
     pub assignment: Option<SnapshotAssignment>,
 }
 
-/// The VolumeSnapshotContent that a Snapshot was made for.
+/// The VolumeSnapshotContent, or VolumeGroupSnapshotContent, that a Snapshot was made for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotOf {
@@ -103,73 +118,29 @@ pub struct SnapshotOf {
     /// Its UID.
     #[schemars(length(max = 63))]
     pub uid: String,
-    /// Secret for ListSnapshots, as namespace/name, which its VolumeSnapshotClass names apart from that of other calls.
+    /// Secret for ListSnapshots, or GetVolumeGroupSnapshot, as namespace/name, which its class names apart from that of other calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 317))]
     pub list_secret: Option<String>,
 }
 
-/// Who makes a Snapshot's calls, and what it is of. All but who and what never changes.
+/// What the driver says of a member of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct SnapshotAssignment {
-    /// What is to be done.
-    pub operation: SnapshotOperation,
-    /// By whom.
-    pub controller: ControllerRef,
-    /// Name of the Plugin.
-    #[schemars(length(max = 253))]
-    pub plugin_name: String,
-    /// The driver, as GetPluginInfo names it.
-    #[schemars(length(max = 63))]
-    pub driver_name: String,
-    /// The volume that the snapshot is taken of. Absent for one that is registered.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub volume: Option<SnapshotVolume>,
-    /// The snapshot as its driver knows it, when it is known that no other Snapshot stands for it that the driver was to take.
-    /// Nothing is made of it and nothing deleted by any other id.
+pub struct MemberStatus {
+    /// The volume that it is of, as its driver knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
-    pub snapshot_handle: Option<String>,
-    /// Where the volume can be reached from, and so its snapshot; empty means everywhere, or that it is not known.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
-    pub accessible_topology: Vec<Segments>,
-    /// The Secret that the Volume named when the snapshot was taken.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 317))]
-    pub secret_name: Option<String>,
-    /// The one of the Plugin, where the Volume named none, as namespace/name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 317))]
-    pub plugin_secret_name: Option<String>,
-}
-
-/// The volume that a snapshot is taken of.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct SnapshotVolume {
-    /// UID of the Volume.
-    #[schemars(length(max = 63))]
-    pub uid: String,
-    /// The volume as its driver knows it.
+    pub volume_handle: Option<String>,
+    /// The snapshot, as its driver knows it.
     #[schemars(length(max = 1024))]
-    pub volume_handle: String,
-    /// Name of its VolumeHandle.
-    #[schemars(length(max = 253))]
-    pub handle_name: String,
-}
-
-/// A call that a Snapshot needs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum SnapshotOperation {
-    /// CreateSnapshot, repeated until the snapshot is ready to use.
-    #[default]
-    Create,
-    /// ListSnapshots for the handle that is registered, until it is ready to use.
-    List,
-    /// DeleteSnapshot.
-    Delete,
+    pub snapshot_handle: String,
+    /// What a volume made of it needs at least, in bytes. Absent where the driver does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore_size_bytes: Option<i64>,
+    /// Volumes can be made of it.
+    #[serde(default)]
+    pub ready_to_use: bool,
 }
 
 /// Where a Snapshot is in its life.
@@ -195,10 +166,14 @@ pub struct SnapshotStatus {
     /// Where it is in its life.
     #[serde(default)]
     pub state: SnapshotState,
-    /// The snapshot id, as the driver knows it.
+    /// The snapshot id, of a group the group's, as the driver knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub snapshot_handle: Option<String>,
+    /// The members of a group, as an agent says that the driver has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100))]
+    pub members: Vec<MemberStatus>,
     /// CreateSnapshot has been called, and no answer has said since that nothing was made: there may be a snapshot.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub may_exist: bool,
@@ -247,6 +222,21 @@ impl Snapshot {
         self.status.as_ref().map(|status| status.state).unwrap_or_default()
     }
 
+    /// Whether it is of several volumes, at one moment.
+    #[must_use]
+    pub fn is_group(&self) -> bool {
+        !self.spec.volume_names.is_empty() || !self.spec.member_handles.is_empty()
+    }
+
+    /// The Volumes that it is taken of, by name, each with what is known of it once the Snapshot is taken up.
+    pub fn taken_of(&self) -> Vec<(&str, Option<&SnapshotVolume>)> {
+        let begun = self.spec.assignment.iter().flat_map(SnapshotAssignment::taken_of);
+        let named = begun.filter_map(|of| Some((of.name.as_ref().or(self.spec.volume_name.as_ref())?, of)));
+        let begun: Vec<_> = named.map(|(name, of)| (name.as_str(), Some(of))).collect();
+        // What a user makes of the order of the names since counts for nothing.
+        if begun.is_empty() { self.spec.volumes().map(|name| (name.as_str(), None)).collect() } else { begun }
+    }
+
     /// The controller instance that the Snapshot's calls are assigned to.
     #[must_use]
     pub fn caller(&self) -> Option<&ControllerRef> {
@@ -265,6 +255,12 @@ impl Snapshot {
         self.spec.assignment.as_ref()?.snapshot_handle.as_deref()
     }
 
+    /// The ids of all snapshots of the driver that the Snapshot is known to stand for: its own, and those of a group's members.
+    pub fn handles(&self) -> impl Iterator<Item = &str> {
+        let members = self.spec.assignment.iter().flat_map(|assignment| &assignment.members);
+        self.handle().into_iter().chain(members.map(|member| member.snapshot_handle.as_str()))
+    }
+
     /// The snapshot as an agent says that the driver knows it.
     #[must_use]
     pub fn said_handle(&self) -> Option<&str> {
@@ -275,6 +271,12 @@ impl Snapshot {
     #[must_use]
     pub fn source_is_gone(&self) -> bool {
         self.status.as_ref().is_some_and(|status| status.source_gone)
+    }
+
+    /// The driver, once that is known.
+    #[must_use]
+    pub fn driver_name(&self) -> Option<&str> {
+        Some(&self.spec.assignment.as_ref()?.driver_name)
     }
 
     /// The Secret of its calls.
@@ -295,6 +297,11 @@ impl Snapshot {
 }
 
 impl SnapshotSpec {
+    /// The Volumes of which a snapshot is to be taken: one, or those of a group.
+    pub fn volumes(&self) -> impl Iterator<Item = &String> {
+        self.volume_name.iter().chain(&self.volume_names)
+    }
+
     /// Whether DeleteSnapshot is called when the Snapshot is deleted.
     #[must_use]
     pub fn deletes_storage(&self) -> bool {

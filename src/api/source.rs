@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct VolumeSource {
     /// Name of a Volume of this namespace and this Plugin, of which the volume is a copy. It must be Ready, and cannot be deleted
-    /// while it is copied. A volume in use is copied as its driver does that.
+    /// while it is copied. A volume in use is copied as its driver does that. With `snapshotName` it says of which Volume of a
+    /// group the snapshot is, and needs not be there any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::schema::object_name")]
     pub volume_name: Option<String>,

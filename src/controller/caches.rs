@@ -88,18 +88,19 @@ pub(crate) fn from_snapshot(key: &VolumeKey) -> String {
 fn source_of(volume: &Volume) -> Option<String> {
     let (source, namespace) = (volume.spec.source.as_ref()?, volume.metadata.namespace.clone()?);
     let named = |name: &String| VolumeKey { namespace: namespace.clone(), name: name.clone() };
-    let of_volume = source.volume_name.as_ref().map(|name| from_volume(&named(name)));
-    of_volume.or_else(|| Some(from_snapshot(&named(source.snapshot_name.as_ref()?))))
+    let of_snapshot = source.snapshot_name.as_ref().map(|name| from_snapshot(&named(name)));
+    of_snapshot.or_else(|| Some(from_volume(&named(source.volume_name.as_ref()?))))
 }
 
 pub(crate) fn snapshot_cache() -> Cache<Snapshot> {
     Cache::new(&["snapshots"])
         .with_index(BY_VOLUME, |s: &Snapshot| {
-            VolumeKey::of_snapshots_volume(s).map(|key| key.to_string()).into_iter().collect()
+            VolumeKey::of_snapshots_volumes(s).map(|key| key.to_string()).collect()
         })
         .with_index(BY_CONTROLLER, |s: &Snapshot| name_of(s.caller()))
         .with_index(BY_SNAPSHOT_HANDLE, |s: &Snapshot| {
-            s.handle().or(s.said_handle()).map(str::to_owned).into_iter().collect()
+            let said = s.said_handle().filter(|_| s.handle().is_none());
+            s.handles().chain(said).map(str::to_owned).collect()
         })
         .with_index(BY_PLUGIN, |s: &Snapshot| s.plugin_name().map(str::to_owned).into_iter().collect())
         .with_index(BY_NAMESPACE, |s: &Snapshot| s.metadata.namespace.iter().cloned().collect())

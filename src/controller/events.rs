@@ -21,7 +21,9 @@ use crate::k8s::cache::Cached;
 use crate::k8s::node::LeanNode;
 use crate::plugin::change::Change;
 use crate::plugin::csi_driver::{plugin_of, serves};
-use crate::provision::{VolumeSnapshotContent, WatchedClaim, WatchedPersistentVolume, capacity};
+use crate::provision::{
+    VolumeGroupSnapshotContent, VolumeSnapshotContent, WatchedClaim, WatchedPersistentVolume, capacity,
+};
 use crate::volume::handle_of;
 
 /// An object before or after an event; None where it was not there.
@@ -44,6 +46,7 @@ pub(crate) fn connect(known: &Arc<Known>) {
     on(known, &known.pvs, pv_changed);
     on(known, &known.classes, class_changed);
     on(known, &known.contents, content_changed);
+    on(known, &known.group_contents, group_content_changed);
     on(known, &known.lease_cache, lease_changed);
     on(known, &known.workloads.deployments, workloads::changed);
     on(known, &known.workloads.daemon_sets, workloads::changed);
@@ -327,6 +330,16 @@ fn content_changed(
     after: State<'_, VolumeSnapshotContent>,
 ) {
     contents::changed(known, before.map(Arc::as_ref), after.map(Arc::as_ref));
+}
+
+fn group_content_changed(
+    known: &Known,
+    before: State<'_, VolumeGroupSnapshotContent>,
+    after: State<'_, VolumeGroupSnapshotContent>,
+) {
+    if let Some(group) = after.or(before) {
+        contents::group_changed(known, group);
+    }
 }
 
 /// A claim asks for a pass over the Volume that it names, whether that exists or not.

@@ -30,6 +30,8 @@ pub(crate) enum Key {
     PersistentVolume(String),
     /// A VolumeSnapshotContent; its name. It may be gone.
     Content(String),
+    /// A VolumeGroupSnapshotContent; its name. It may be gone.
+    GroupContent(String),
     /// A Volume that was made of a PersistentVolume, which may be gone; its name.
     Import(String),
     /// A Volume that Pods use by a PersistentVolumeClaim, or are or were to.
@@ -56,6 +58,7 @@ impl Key {
             Self::Capacities(_) => "CSIStorageCapacity",
             Self::PersistentVolume(_) => "PersistentVolume",
             Self::Content(_) => "VolumeSnapshotContent",
+            Self::GroupContent(_) => "VolumeGroupSnapshotContent",
             Self::Import(_) => "imported Volume",
             Self::Export(_) => "exported Volume",
         }
@@ -64,6 +67,11 @@ impl Key {
     /// The pass over this Volume.
     pub(crate) fn of(volume: &Volume) -> Self {
         Self::of_owner(&volume.reference())
+    }
+
+    /// The pass over the content of this name, for which a Snapshot was made.
+    pub(crate) fn of_content(is_group: bool, name: &str) -> Self {
+        if is_group { Self::GroupContent(name.to_owned()) } else { Self::Content(name.to_owned()) }
     }
 
     /// The pass over this Snapshot.
@@ -96,10 +104,10 @@ impl VolumeKey {
         Self { namespace, name: claim.spec.volume_name.clone() }
     }
 
-    /// The Volume that a Snapshot is taken of.
-    pub(crate) fn of_snapshots_volume(snapshot: &Snapshot) -> Option<Self> {
-        let (namespace, name) = (snapshot.metadata.namespace.clone()?, snapshot.spec.volume_name.clone()?);
-        Some(Self { namespace, name })
+    /// The Volumes that a Snapshot is taken of.
+    pub(crate) fn of_snapshots_volumes(snapshot: &Snapshot) -> impl Iterator<Item = Self> {
+        let namespace = snapshot.metadata.namespace.clone().unwrap_or_default();
+        snapshot.spec.volumes().map(move |name| Self { namespace: namespace.clone(), name: name.clone() })
     }
 
     /// Its names, as caches ask for them.

@@ -27,7 +27,9 @@ use crate::heartbeat::{AgentOnNode, LeaseObserver};
 use crate::k8s::node::LeanNode;
 use crate::k8s::{Cache, Queue};
 use crate::plugin::workload::Site;
-use crate::provision::{VolumeSnapshotContent, WatchedClaim, WatchedPersistentVolume};
+use crate::provision::{
+    VolumeGroupSnapshotContent, VolumeSnapshotContent, WatchedClaim, WatchedPersistentVolume,
+};
 
 /// Caches, queue and observers.
 pub(crate) struct Known {
@@ -54,6 +56,7 @@ pub(crate) struct Known {
     pub(crate) classes: Arc<Cache<StorageClass>>,
     /// None where the cluster has no such kind.
     pub(crate) contents: Arc<Cache<VolumeSnapshotContent>>,
+    pub(crate) group_contents: Arc<Cache<VolumeGroupSnapshotContent>>,
     pub(crate) lease_cache: Arc<Cache<Lease>>,
     /// Of Plugins that declare Pods of their drivers, and no others.
     pub(crate) workloads: WorkloadCaches,
@@ -104,6 +107,7 @@ impl Known {
             pvs: Arc::new(Cache::new(&["persistentvolumes"]).that_keeps(WatchedPersistentVolume::concerns)),
             classes: Arc::new(Cache::new(&["storageclasses"]).without_annotations()),
             contents: Arc::new(Cache::new(&["volumesnapshotcontents"])),
+            group_contents: Arc::new(Cache::new(&["volumegroupsnapshotcontents"])),
             lease_cache: Arc::new(caches::lease_cache()),
             workloads: WorkloadCaches::new(site),
             leases: LeaseObserver::default(),
@@ -141,6 +145,7 @@ impl Known {
         self.pvs.synced().await;
         self.classes.synced().await;
         self.contents.synced().await;
+        self.group_contents.synced().await;
         // What has not been listed would look like an agent that has no Lease.
         self.lease_cache.synced().await;
         self.workloads.synced().await;

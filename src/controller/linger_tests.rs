@@ -20,6 +20,7 @@ fn volume(name: &str) -> VolumeKey {
         | Key::Copied(_)
         | Key::PersistentVolume(_)
         | Key::Content(_)
+        | Key::GroupContent(_)
         | Key::Export(_)
         | Key::Import(_) => {
             unreachable!("it is the key of a Volume")

@@ -94,9 +94,9 @@ pub(crate) async fn answer(
         Look::Holders { of, id } => {
             let Some(snapshot) = ctx.snapshots.by_uid(of) else { return Ok(true) };
             let is_registered = snapshot.spec.snapshot_handle.is_some();
-            let all = holders_now(ctx, &snapshot.metadata, &seen.driver, id).await?;
+            let all = holders_now(ctx, &snapshot, &seen.driver, std::slice::from_ref(id)).await?;
             // Several may have been registered, by whoever has the right to.
-            let counts = |holder: &&Holder| !(is_registered && holder.registered);
+            let counts = |holder: &&Holder| !(holder.has_it || is_registered && holder.registered);
             looked.shared_with = Some(all.iter().find(counts).map(|holder| holder.words.clone()));
             Ok(false)
         }

@@ -1,8 +1,8 @@
 //! What Volumes are made from, and what is made of Volumes and Snapshots: as the caches have it, and live.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, ResourceExt as _};
 
 use super::caches::{BY_SOURCE, BY_VOLUME, from_snapshot, from_volume};
@@ -10,7 +10,7 @@ use super::context::Context;
 use super::instances::Instances;
 use super::key::VolumeKey;
 use super::known::Known;
-use crate::api::instance::{PluginInstanceStatus, Service};
+use crate::api::instance::{Capabilities, PluginInstanceStatus, Service};
 use crate::api::snapshot::SnapshotOperation;
 use crate::api::{PluginInstance, Snapshot, Volume};
 use crate::k8s::read::{equals, list_live};
@@ -26,8 +26,8 @@ pub(crate) enum Source {
     Nothing,
     /// A Volume, and whether the driver copies volumes.
     Volume(String, Option<Arc<Volume>>, Option<bool>),
-    /// A Snapshot.
-    Snapshot(String, Option<Arc<Snapshot>>),
+    /// A Snapshot, and of a group the name of the Volume whose it is.
+    Snapshot(String, Option<Arc<Snapshot>>, Option<String>),
 }
 
 impl Source {
@@ -36,13 +36,14 @@ impl Source {
         let Some(source) = volume.and_then(|volume| volume.spec.source.as_ref()) else {
             return Self::Nothing;
         };
-        match (&source.volume_name, &source.snapshot_name) {
-            (Some(name), _) => {
-                let clones = offers(instances.iter(), "CLONE_VOLUME");
-                Self::Volume(name.clone(), known.volumes.get_in(Named { namespace, name }), clones)
+        match (&source.snapshot_name, &source.volume_name) {
+            (Some(name), member) => {
+                let snapshot = known.snapshots.get_in(Named { namespace, name });
+                Self::Snapshot(name.clone(), snapshot, member.clone())
             }
             (None, Some(name)) => {
-                Self::Snapshot(name.clone(), known.snapshots.get_in(Named { namespace, name }))
+                let clones = offers(instances.iter(), |can| can.controller_has("CLONE_VOLUME"));
+                Self::Volume(name.clone(), known.volumes.get_in(Named { namespace, name }), clones)
             }
             (None, None) => Self::Nothing,
         }
@@ -55,8 +56,9 @@ impl Source {
             Self::Volume(name, volume, clones) => {
                 SourceSeen::Volume { name, volume: volume.as_deref(), clones: *clones, driver }
             }
-            Self::Snapshot(name, snapshot) => {
-                SourceSeen::Snapshot { name, snapshot: snapshot.as_deref(), driver }
+            Self::Snapshot(name, snapshot, member) => {
+                let member = member.as_deref();
+                SourceSeen::Snapshot { name, snapshot: snapshot.as_deref(), member, driver }
             }
         }
     }
@@ -85,13 +87,13 @@ impl Copies {
     }
 }
 
-/// Whether the Controller service has this capability, as instances of the driver have said; None while none of them has.
+/// Whether the driver can do this, as instances of the driver have said; None while none of them has.
 pub(crate) fn offers<'a>(
     instances: impl Iterator<Item = &'a Arc<PluginInstance>> + Clone,
-    capability: &str,
+    can: impl Fn(&Capabilities) -> bool,
 ) -> Option<bool> {
     let mut statuses = instances.filter_map(|instance| instance.status.as_ref());
-    let said = statuses.clone().any(|status| status.capabilities.controller_has(capability));
+    let said = statuses.clone().any(|status| can(&status.capabilities));
     let speaks =
         |status: &PluginInstanceStatus| status.controller && status.is_healthy_for(Service::Controller);
     if said { Some(true) } else { statuses.any(speaks).then_some(false) }
@@ -110,14 +112,20 @@ fn copied_by(known: &Known, key: &VolumeKey, volume: Option<&Volume>) -> Option<
 
 /// What is being made of the volume of a Volume with this UID, in words, by LISTs of etcd.
 pub(crate) async fn copied_by_now(ctx: &Context, uid: &str) -> Result<Option<String>, ApiError> {
-    let selects = equals("spec.assignment.volume.uid", uid);
-    let snapshots: Vec<Snapshot> = list_live(&Api::all(ctx.client.clone()), Some(&selects)).await?;
-    if let Some(snapshot) = snapshots.iter().find(|snapshot| is_taken_of(snapshot, uid)) {
-        return Ok(Some(format!("Snapshot {}", snapshot.name_any())));
+    for selects in [equals("spec.assignment.volume.uid", uid), groups()] {
+        let snapshots: Vec<Snapshot> = list_live(&Api::all(ctx.client.clone()), Some(&selects)).await?;
+        if let Some(snapshot) = snapshots.iter().find(|snapshot| is_taken_of(snapshot, uid)) {
+            return Ok(Some(format!("Snapshot {}", snapshot.name_any())));
+        }
     }
     let selects = equals("spec.assignment.source.uid", uid);
     let copies: Vec<Volume> = list_live(&Api::all(ctx.client.clone()), Some(&selects)).await?;
     Ok(copies.iter().find(|copy| is_being_made(copy)).map(|copy| format!("Volume {}", copy.name_any())))
+}
+
+/// Selects the Snapshots that are groups. Of these there are few, and no selector looks into lists.
+fn groups() -> String {
+    equals("spec.assignment.isGroup", "true")
 }
 
 /// What is being made of a Snapshot, in words, as far as the caches know.
@@ -135,7 +143,7 @@ pub(crate) async fn restored_by_now(
 ) -> Result<Option<String>, ApiError> {
     let uid = snapshot.metadata.uid.as_deref().unwrap_or_default();
     let of_this = Some(equals("spec.assignment.source.uid", uid));
-    let of_the_same = snapshot.handle().map(|id| equals("spec.assignment.source.snapshotHandle", id));
+    let of_the_same = snapshot.handles().map(|id| equals("spec.assignment.source.snapshotHandle", id));
     for selects in of_this.into_iter().chain(of_the_same) {
         let all: Vec<Volume> = list_live(&Api::all(ctx.client.clone()), Some(&selects)).await?;
         let is_of = |volume: &&Volume| is_being_made(volume) && is_of_driver(volume, driver);
@@ -157,22 +165,26 @@ fn is_made_from(volume: &Volume, uid: &str) -> Option<String> {
     is.then(|| format!("Volume {}", volume.name_any()))
 }
 
-/// The other Snapshots whose assignment names this snapshot of the driver, by a LIST of etcd.
+/// The other Snapshots whose assignment names one of these snapshots of the driver, or a group that has one, by LISTs of etcd.
 pub(crate) async fn holders_now(
     ctx: &Context,
-    own: &ObjectMeta,
+    own: &Snapshot,
     driver: &str,
-    id: &str,
+    ids: &[String],
 ) -> Result<Vec<Holder>, ApiError> {
-    let selects = equals("spec.assignment.snapshotHandle", id);
-    let mut all: Vec<Snapshot> = list_live(&Api::all(ctx.client.clone()), Some(&selects)).await?;
-    all.retain(|other| {
+    let mut all: BTreeMap<Option<String>, Snapshot> = BTreeMap::new();
+    let of_ids = ids.iter().map(|id| equals("spec.assignment.snapshotHandle", id));
+    for selects in of_ids.chain([groups()]) {
+        let found: Vec<Snapshot> = list_live(&Api::all(ctx.client.clone()), Some(&selects)).await?;
+        all.extend(found.into_iter().map(|other| (other.metadata.uid.clone(), other)));
+    }
+    all.retain(|uid, other| {
         let is_of = other.spec.assignment.as_ref().is_some_and(|assignment| assignment.driver_name == driver);
-        is_of && other.metadata.uid != own.uid
+        is_of && *uid != own.metadata.uid && other.handles().any(|handle| ids.iter().any(|id| id == handle))
     });
     let holder = |other: &Snapshot| {
         // What others have in theirs is nothing for the users of this namespace.
-        let is_near = other.metadata.namespace == own.namespace;
+        let is_near = other.metadata.namespace == own.metadata.namespace;
         let name = other.name_any();
         Holder {
             words: if is_near {
@@ -181,9 +193,17 @@ pub(crate) async fn holders_now(
                 "a Snapshot of another namespace".to_owned()
             },
             ends: other.metadata.deletion_timestamp.is_some() && other.spec.deletes_storage(),
+            // In moor's namespace only moor says for which content one was made.
+            has_it: [own, other].iter().all(|s| is_of_content(ctx, s)) && other.is_group() && !own.is_group(),
             registered: other.spec.snapshot_handle.is_some(),
             ordered: other.spec.assignment.as_ref().is_some_and(|a| a.operation == SnapshotOperation::Delete),
         }
     };
-    Ok(all.iter().map(holder).collect())
+    Ok(all.values().map(holder).collect())
+}
+
+/// Whether moor has made it for a VolumeSnapshotContent, or a VolumeGroupSnapshotContent.
+fn is_of_content(ctx: &Context, snapshot: &Snapshot) -> bool {
+    snapshot.metadata.namespace.as_ref() == Some(&ctx.namespace)
+        && snapshot.spec.volume_snapshot_content.is_some()
 }

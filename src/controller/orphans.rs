@@ -16,9 +16,11 @@ use crate::api::conditions::{self, Desired, ORPHANS, STORAGE_FOUND};
 use crate::api::lock::{DriverVolume, handle_name};
 use crate::api::storage::{OrphanedStorage, StorageKind};
 use crate::api::{Plugin, PluginInstance, PluginStatus};
-use crate::k8s::ApiError;
+use crate::k8s::cache::Cached;
 use crate::k8s::events::EventReason;
+use crate::k8s::{ApiError, Cache};
 use crate::plugin::orphans::{self, Orphans};
+use crate::provision::{Given, SnapshotContent};
 use crate::volume::handle_of;
 use crate::volume::persistent_volume::CsiSource;
 
@@ -58,7 +60,7 @@ fn has_object(known: &Known, plugin: &Plugin, orphan: &OrphanedStorage) -> bool 
     }
 }
 
-/// Whether a PersistentVolume or a VolumeSnapshotContent stands for it. The latter by the cache: a moment later it would be told.
+/// Whether a PersistentVolume or a content of VolumeSnapshots stands for it. The latter by the cache: a moment later it would be told.
 async fn is_kubernetes(ctx: &Context, plugin: &Plugin, orphan: &OrphanedStorage) -> Result<bool, ApiError> {
     let drivers = BTreeSet::from([plugin.driver_name(), plugin.kubelet_name().unwrap_or_default()]);
     match orphan.kind {
@@ -72,12 +74,21 @@ async fn is_kubernetes(ctx: &Context, plugin: &Plugin, orphan: &OrphanedStorage)
             }
             Ok(false)
         }
-        StorageKind::Snapshot => Ok(ctx.contents.all().iter().any(|content| {
-            let said = content.status.as_ref().and_then(|status| status.snapshot_handle.as_ref());
-            let handle = content.spec.source.snapshot_handle.as_ref().or(said);
-            drivers.contains(content.spec.driver.as_str()) && handle == Some(&orphan.handle)
-        })),
+        StorageKind::Snapshot => {
+            let handle = orphan.handle.as_str();
+            Ok(stands(&ctx.contents, &drivers, handle) || stands(&ctx.group_contents, &drivers, handle))
+        }
     }
+}
+
+/// Whether one of these contents stands for a snapshot of one of these drivers: its own, or a group's member.
+fn stands<C: SnapshotContent + Cached>(contents: &Cache<C>, drivers: &BTreeSet<&str>, handle: &str) -> bool {
+    let is = |there: &Given| there.handle == handle || there.members.iter().any(|member| member == handle);
+    let of = |content: &Arc<C>| {
+        let there = content.given().or_else(|| content.said_there());
+        drivers.contains(content.driver()) && there.as_ref().is_some_and(is)
+    };
+    contents.all().iter().any(of)
 }
 
 /// Puts the orphans into a Plugin's status. Returns the condition, if there is anything to say.

@@ -33,6 +33,7 @@ use crate::k8s::watch::{Watches, WentBack};
 use crate::k8s::{Next, Writer, queue};
 use crate::metrics::{Metrics, PassLabels};
 use crate::plugin::change::Change;
+use crate::provision::{VolumeGroupSnapshotContent, VolumeSnapshotContent};
 use crate::shutdown::Shutdown;
 
 /// Why the controller ended.
@@ -152,6 +153,7 @@ fn watches(ctx: &Context, namespace: &str) -> JoinSet<WentBack> {
     watches.all(&ctx.pvs);
     watches.all(&ctx.classes);
     watches.if_defined(&ctx.contents);
+    watches.if_defined(&ctx.group_contents);
     watches.in_namespace(namespace, &ctx.lease_cache);
     watches.in_namespace(namespace, &ctx.workloads.deployments);
     watches.in_namespace(namespace, &ctx.workloads.daemon_sets);
@@ -205,7 +207,8 @@ async fn one(ctx: Arc<Context>, key: Key) -> Next {
         Key::Copied(claim) => copies::run(&ctx, claim).await,
         Key::Resize(claim) => resize::run(&ctx, claim).await,
         Key::Modify(claim) => modify::run(&ctx, claim).await,
-        Key::Content(name) => contents::run(&ctx, name).await,
+        Key::Content(name) => contents::run::<VolumeSnapshotContent>(&ctx, name).await,
+        Key::GroupContent(name) => contents::run::<VolumeGroupSnapshotContent>(&ctx, name).await,
         Key::PersistentVolume(name) => reclaim::run(&ctx, name).await,
         Key::Import(name) => imports::run(&ctx, name).await,
         Key::Export(volume) => exports::run(&ctx, volume).await,

@@ -8,8 +8,8 @@ use super::caches::{
 };
 use super::key::{Key, VolumeKey};
 use super::known::Known;
+use crate::api::snapshot::SnapshotAssignment;
 use crate::api::{Snapshot, Volume};
-use crate::k8s::Named;
 
 /// Snapshots that wait for somebody.
 pub(crate) fn unsettled(known: &Known) -> Vec<Arc<Snapshot>> {
@@ -24,34 +24,39 @@ pub(crate) fn wake_unsettled(known: &Known, plugin: &str) {
     }
 }
 
-/// Asks for passes over what waits for a Snapshot: the Volumes that are made of it, and its own Volume, which may be deleted.
+/// Asks for passes over what waits for a Snapshot: the Volumes that are made of it, and its own Volumes, which may be deleted.
 pub(crate) fn snapshot_changed(known: &Known, before: Option<&Arc<Snapshot>>, after: Option<&Arc<Snapshot>>) {
     let Some(snapshot) = after.or(before) else { return };
     known.queue.add(Key::of_snapshot(snapshot));
     if let Some(of) = &snapshot.spec.volume_snapshot_content {
-        known.queue.add(Key::Content(of.name.clone()));
+        known.queue.add(Key::of_content(snapshot.is_group(), &of.name));
     }
     let (namespace, name) = (snapshot.metadata.namespace.clone(), snapshot.metadata.name.clone());
     let key = VolumeKey { namespace: namespace.unwrap_or_default(), name: name.unwrap_or_default() };
     wake_made_from(known, &from_snapshot(&key));
     // One that is to be deleted, or is not known to be its own, waits for all others that stand for the same.
-    for id in [before, after].into_iter().flatten().filter_map(|snapshot| snapshot.handle()) {
+    for id in [before, after].into_iter().flatten().flat_map(|snapshot| snapshot.handles()) {
         for other in known.snapshots.by_index(BY_SNAPSHOT_HANDLE, id) {
             if other.metadata.uid != snapshot.metadata.uid && is_unsettled(&other) {
                 known.queue.add(Key::of_snapshot(&other));
             }
+            // A group waits for the Snapshots of its members' contents.
+            if let Some(of) = other.spec.volume_snapshot_content.as_ref().filter(|_| other.is_group()) {
+                known.queue.add(Key::GroupContent(of.name.clone()));
+            }
         }
     }
     // Whoever registers the volume anew, when its first Volume was removed by force, waits for its snapshots too.
-    if let Some(of) = snapshot.spec.assignment.as_ref().and_then(|assignment| assignment.volume.as_ref()) {
+    for of in snapshot.spec.assignment.iter().flat_map(SnapshotAssignment::taken_of) {
         for contender in known.volumes.by_index(BY_VOLUME_HANDLE, &of.volume_handle) {
             known.queue.add(Key::of(&contender));
         }
     }
-    let Some(of) = VolumeKey::of_snapshots_volume(snapshot) else { return };
-    let volume = known.volumes.get_in(Named { namespace: &of.namespace, name: &of.name });
-    if volume.is_some_and(|volume| volume.metadata.deletion_timestamp.is_some()) {
-        known.queue.add(Key::Volume(of));
+    for of in VolumeKey::of_snapshots_volumes(snapshot) {
+        let volume = known.volumes.get_in(of.named());
+        if volume.is_some_and(|volume| volume.metadata.deletion_timestamp.is_some()) {
+            known.queue.add(Key::Volume(of));
+        }
     }
 }
 

@@ -18,12 +18,12 @@ use super::made_from::{holders_now, offers, restored_by, restored_by_now};
 use super::observe::{is_selected, plugin_seen};
 use super::orphans;
 use crate::api::conditions::{self, Desired};
-use crate::api::snapshot::SnapshotAssignment;
+use crate::api::snapshot::{SnapshotAssignment, SnapshotVolume};
 use crate::api::storage::StorageKind;
 use crate::api::{FINALIZER, Plugin, PluginInstance, Snapshot, SnapshotState, Volume, VolumeHandle};
 use crate::k8s::{ApiError, Named, Next};
 use crate::plugin::{allow, older};
-use crate::snapshot::{Look, Looked, Seen, SnapshotStep, SnapshotWaiting, plan};
+use crate::snapshot::{Look, Looked, Seen, SnapshotStep, SnapshotWaiting, VolumeSeen, plan};
 use crate::volume::InstanceSeen;
 
 /// More steps than one Snapshot can need at a time; the pass goes on behind the keys that wait.
@@ -57,8 +57,8 @@ pub(crate) async fn run(ctx: &Context, key: &VolumeKey) -> Next {
 /// One Snapshot with all that its calls need.
 struct Observed {
     snapshot: Arc<Snapshot>,
-    volume: Option<Arc<Volume>>,
-    lock: Option<Arc<VolumeHandle>>,
+    /// The Volumes that it is taken of.
+    volumes: Vec<TakenOf>,
     plugin_name: String,
     plugin: Option<Arc<Plugin>>,
     older: Option<String>,
@@ -70,30 +70,47 @@ struct Observed {
     made_from: Option<String>,
 }
 
+/// A Volume that a Snapshot is taken of, with its VolumeHandle.
+struct TakenOf {
+    name: String,
+    volume: Option<Arc<Volume>>,
+    lock: Option<Arc<VolumeHandle>>,
+}
+
+impl TakenOf {
+    fn seen(&self) -> VolumeSeen<'_> {
+        VolumeSeen { name: &self.name, volume: self.volume.as_deref(), lock: self.lock.as_deref() }
+    }
+}
+
 fn observe(known: &Known, key: &VolumeKey) -> Option<Observed> {
     let snapshot = known.snapshots.get_in(key.named())?;
-    let named = snapshot.spec.volume_name.as_deref();
-    let volume = named.and_then(|name| known.volumes.get_in(Named { namespace: &key.namespace, name }));
     let assignment = snapshot.spec.assignment.as_ref();
-    // Of the Volume that it was begun of: by now another one may have the name.
-    let of = assignment.and_then(|assignment| assignment.volume.as_ref()).map(|of| of.uid.clone());
-    let of = of.or_else(|| volume.as_ref()?.metadata.uid.clone());
-    let lock = of.and_then(|uid| known.handles.by_index(BY_OWNER, &uid).into_iter().next());
-    let plugin_name = snapshot.plugin_name().or_else(|| Some(&volume.as_ref()?.spec.plugin_name));
+    // Of the Volumes that it was begun of: by now others may have the names.
+    let seen = |(name, begun): (&str, Option<&SnapshotVolume>)| {
+        let volume = known.volumes.get_in(Named { namespace: &key.namespace, name });
+        let of = begun.map(|of| of.uid.clone());
+        let of = of.or_else(|| volume.as_ref()?.metadata.uid.clone());
+        let lock = of.and_then(|uid| known.handles.by_index(BY_OWNER, &uid).into_iter().next());
+        TakenOf { name: name.to_owned(), volume, lock }
+    };
+    let volumes: Vec<_> = snapshot.taken_of().into_iter().map(seen).collect();
+    let first = volumes.first();
+    let plugin_name = snapshot.plugin_name().or_else(|| Some(&first?.volume.as_ref()?.spec.plugin_name));
     let plugin_name = plugin_name.unwrap_or_default().to_owned();
     let plugin = known.plugins.get(&plugin_name);
     // What was begun goes on with the driver that it was begun with.
     let driver = assignment.map(|assignment| assignment.driver_name.clone());
-    let driver = driver.or_else(|| lock.as_ref().map(|lock| lock.spec.driver_name.clone()));
+    let driver = driver.or_else(|| Some(first?.lock.as_ref()?.spec.driver_name.clone()));
     let driver = driver.or_else(|| plugin.as_ref().map(|plugin| plugin.driver_name().to_owned()));
     let driver = driver.unwrap_or_default();
     let instances = known.by_plugin.of(&known.instances, &plugin_name, &driver);
     let controls =
         |i: &&Arc<PluginInstance>| plugin.as_ref().is_none_or(|plugin| is_selected(known, plugin, i));
     let controlling: Vec<_> = instances.serving().filter(controls).cloned().collect();
-    let of_lock = lock.as_ref().and_then(|lock| lock.spec.controller.as_ref());
-    let of_volume = volume.as_ref().and_then(|volume| volume.caller());
-    let named: Vec<_> = snapshot.caller().into_iter().chain(of_lock).chain(of_volume).collect();
+    let of_locks = volumes.iter().filter_map(|of| of.lock.as_ref()?.spec.controller.as_ref());
+    let of_volumes = volumes.iter().filter_map(|of| of.volume.as_ref()?.caller());
+    let named: Vec<_> = snapshot.caller().into_iter().chain(of_locks).chain(of_volumes).collect();
     let controllers = controllers(known, &instances, &controlling, &named, snapshot.caller().is_some());
     let namespace = namespace_seen(known, &key.namespace);
     // One that moor has made was judged then, by the namespace of the VolumeSnapshot.
@@ -104,8 +121,7 @@ fn observe(known: &Known, key: &VolumeKey) -> Option<Observed> {
         not_allowed: not_allowed.filter(|_| !is_made),
         older: plugin.as_ref().and_then(|plugin| older(plugin, &known.plugins.all())),
         snapshot,
-        volume,
-        lock,
+        volumes,
         plugin_name,
         plugin,
         driver,
@@ -131,10 +147,14 @@ impl Observed {
                 true,
             ),
             driver: &self.driver,
-            takes: offers(self.controlling.iter(), "CREATE_DELETE_SNAPSHOT"),
+            takes: if snapshot.is_group() {
+                let groups = "CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT";
+                offers(self.controlling.iter(), |can| can.group_controller_has(groups))
+            } else {
+                offers(self.controlling.iter(), |can| can.controller_has("CREATE_DELETE_SNAPSHOT"))
+            },
             not_allowed: self.not_allowed.clone(),
-            volume: self.volume.as_deref(),
-            lock: self.lock.as_deref(),
+            volumes: self.volumes.iter().map(TakenOf::seen).collect(),
             made_from: self.made_from.clone(),
         }
     }
@@ -179,8 +199,8 @@ async fn answer(ctx: &Context, seen: &Observed, look: Look, looked: &mut Looked)
             looked.callers.push((controller, said));
         }
         Look::MadeFrom => looked.made_from = Some(restored_by_now(ctx, &seen.snapshot, &seen.driver).await?),
-        Look::Holders(id) => {
-            looked.holders = Some(holders_now(ctx, &seen.snapshot.metadata, &seen.driver, &id).await?);
+        Look::Holders(ids) => {
+            looked.holders = Some(holders_now(ctx, &seen.snapshot, &seen.driver, &ids).await?);
         }
     }
     Ok(())

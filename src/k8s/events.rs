@@ -83,6 +83,14 @@ words! {
             SnapshotContentCheckandUpdateFailed,
             /// The storage of a VolumeSnapshotContent cannot be deleted now. The note says why. It is tried again.
             SnapshotDeleteError,
+            /// The group of a VolumeGroupSnapshotContent cannot be taken now. The note says why, in the driver's words where it is the
+            /// driver. It is tried again.
+            GroupSnapshotCreationFailed,
+            /// The group that a VolumeGroupSnapshotContent names cannot be looked at now, or is not there. The note says why. It is
+            /// tried again.
+            GroupSnapshotContentCheckandUpdateFailed,
+            /// The storage of a VolumeGroupSnapshotContent cannot be deleted now. The note says why. It is tried again.
+            GroupSnapshotDeleteError,
             /// A node was declared lost, and its attachments are undone without it.
             NodeLost,
             /// Something was undone by force, as somebody ordered.

@@ -52,11 +52,21 @@ fn row(snapshot: &Snapshot, now: Timestamp) -> [String; 7] {
     };
     [
         snapshot.metadata.name.clone().unwrap_or_default(),
-        snapshot.spec.volume_name.clone().unwrap_or_else(|| "(registered)".into()),
+        of(snapshot),
         format!("{:?}{deleted}", status.state),
         status.restore_size.unwrap_or_default(),
         status.snapshot_handle.or_else(|| snapshot.spec.snapshot_handle.clone()).unwrap_or_default(),
         status.creation_time.map_or_else(String::new, |at| format!("{} ago", age(now, at.0))),
         why,
     ]
+}
+
+/// What it is of: one Volume, or several.
+fn of(snapshot: &Snapshot) -> String {
+    let names: Vec<&str> = snapshot.spec.volumes().map(String::as_str).collect();
+    match snapshot.spec.member_handles.len() {
+        _ if !names.is_empty() => names.join(","),
+        0 => "(registered)".into(),
+        members => format!("({members}, registered)"),
+    }
 }

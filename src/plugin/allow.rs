@@ -139,12 +139,12 @@ pub fn provision(plugin: &Plugin, namespace: &NamespaceSeen) -> Option<NotAllowe
     lacks(Some(plugin), name, namespace, Right::Create, "spec.storageClassName")
 }
 
-/// What a VolumeSnapshot asks for and its namespace may not: that a snapshot is taken. Whatever else is asked for in its name
-/// its VolumeSnapshotClass says.
+/// What a VolumeSnapshot, or a VolumeGroupSnapshot, asks for and its namespace may not: that a snapshot is taken. Whatever else is
+/// asked for in its name its class says. `reference` is the field of its content that names it.
 #[must_use]
-pub fn take(plugin: &Plugin, namespace: &NamespaceSeen) -> Option<NotAllowed> {
+pub fn take(plugin: &Plugin, namespace: &NamespaceSeen, reference: &'static str) -> Option<NotAllowed> {
     let name = plugin.metadata.name.as_deref().unwrap_or_default();
-    lacks(Some(plugin), name, namespace, Right::Create, "spec.volumeSnapshotRef")
+    lacks(Some(plugin), name, namespace, Right::Create, reference)
 }
 
 /// What a claim of a Volume of the Plugin `name` asks for and its namespace may not. Counts only while nothing is granted.
@@ -176,7 +176,11 @@ pub fn snapshot(
         vec![delete]
     } else {
         vec![
-            (!registers, Right::Create, "spec.volumeName"),
+            (
+                !registers,
+                Right::Create,
+                if snapshot.is_group() { "spec.volumeNames" } else { "spec.volumeName" },
+            ),
             (registers, Right::Register, "spec.snapshotHandle"),
             (!spec.parameters.is_empty(), Right::Parameterise, "spec.parameters"),
             (spec.secret_name.is_some(), Right::Parameterise, "spec.secretName"),

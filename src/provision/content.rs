@@ -1,39 +1,44 @@
-//! What is done next about a VolumeSnapshotContent of a driver that moor serves.
+//! What is done next about a VolumeSnapshotContent, or a VolumeGroupSnapshotContent, of a driver that moor serves.
 //!
 //! ```text
-//! to be taken: the Volume that has the volume is found or made, then the Snapshot content-<UID>, which is taken
+//! to be taken: the Volumes that have the volumes are found or made, then the Snapshot content-<UID>, which is taken
 //! exists:      the Snapshot content-<UID> registers it
 //! what the Snapshot says becomes the content's status
-//! deleted with its VolumeSnapshot: the Snapshot goes, with the policy of the content, then the finalizer
+//! deleted with what it is for: the Snapshot goes, with the policy of the content, then the finalizer
+//! a group's: before it the Snapshots of its members go
 //! ```
 //!
 //! Every Snapshot is made with the policy Retain. What is to become of the storage is written when the content ends.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
-use super::content_status::{self, goes_wrong};
+use super::content_status::goes_wrong;
 use super::parameters::{ParameterError, too_many};
 use super::request::Served;
 use super::snapshot_class::{self, Taken};
-use super::volume_snapshots::{ContentStatus, HalfSecret, VolumeSnapshotClass, VolumeSnapshotContent};
+use super::snapshot_content::{Given, HalfSecret, SnapshotClass as _, SnapshotContent};
 use crate::api::names;
 use crate::api::snapshot::{SnapshotOf, SnapshotSpec};
 use crate::api::volume::DeletionPolicy;
 use crate::api::{Snapshot, Volume};
 
 /// Everything the decision looks at.
-#[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
+#[derive(Debug)]
+pub struct Seen<'a, C: SnapshotContent> {
     /// The content, as it is now.
-    pub content: &'a VolumeSnapshotContent,
+    pub content: &'a C,
     /// Its driver.
     pub driver: &'a Served<'a>,
-    /// Its VolumeSnapshotClass, if there is one.
-    pub class: Option<&'a VolumeSnapshotClass>,
-    /// Who has the volume of which a snapshot is to be taken.
-    pub volume: SourceVolume<'a>,
+    /// Its class, if there is one.
+    pub class: Option<&'a C::Class>,
+    /// Who has the volumes of which snapshots are to be taken, in their order. Empty: none is to be taken now.
+    pub volumes: Vec<SourceVolume<'a>>,
     /// The Snapshot of the name that is this content's.
     pub snapshot: Option<&'a Snapshot>,
+    /// Of a group: there are Snapshots of its members' contents that nobody has deleted.
+    pub has_members: bool,
+    /// Of a member: its group ends, or is still worked on.
+    pub awaits_group: bool,
     /// This leader has had the storage deleted.
     pub ordered: bool,
     /// Why the namespace of the VolumeSnapshot may have no snapshot taken.
@@ -45,8 +50,6 @@ pub struct Seen<'a> {
 /// Who has a volume.
 #[derive(Clone, Copy, Debug)]
 pub enum SourceVolume<'a> {
-    /// Nobody has looked: no snapshot of it is to be taken now.
-    Unasked,
     /// A Volume that moor keeps for PersistentVolumes.
     Kept(&'a Volume),
     /// A Volume of a user.
@@ -63,19 +66,21 @@ pub enum SourceVolume<'a> {
 
 /// One step. Every variant is at most one write, or two that may be repeated.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Content {
+pub enum Content<S> {
     /// Nothing is to be done.
     Nothing,
-    /// Make the Volume of the PersistentVolume that has the volume.
+    /// Make the Volume of the PersistentVolume that has the volume, of each volume of which that was not made yet.
     TakeUp,
     /// Make this Snapshot.
     Make(Box<Snapshot>),
     /// Write this Secret on the Snapshot.
     UseSecret(Option<String>),
     /// Write this status on the content.
-    Say(Box<ContentStatus>),
+    Say(Box<S>),
     /// Take csi-snapshotter's word off the content that it may be taking the snapshot.
     TakeWordOff,
+    /// Delete the Snapshots of the members' contents: nothing more is made of them.
+    DeleteMembers,
     /// Write the policy on the Snapshot, and delete it.
     DeleteSnapshot(DeletionPolicy),
     /// Take the finalizer off the content.
@@ -84,33 +89,34 @@ pub enum Content {
     Wait(Option<String>),
 }
 
-/// Why there is no Snapshot to make. The words are on the content, and the snapshot-controller copies them to the VolumeSnapshot.
+/// Why there is no Snapshot to make. The words are on the content, and the snapshot-controller copies them to what it is for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum Lack {
-    #[error("spec.volumeSnapshotRef: the content is bound to no VolumeSnapshot yet")]
-    NotBound,
-    #[error("spec.volumeSnapshotClassName is not set, and without a class no snapshot is taken")]
-    NoClassNamed,
-    #[error("VolumeSnapshotClass {0} does not exist; the snapshot is taken when it is created")]
-    NoClass(String),
-    #[error("VolumeSnapshotClass {class}: {error}")]
-    Parameters { class: String, error: ParameterError },
-    #[error("VolumeSnapshotClass {class}: {why}")]
-    TooMany { class: String, why: String },
+    #[error("{field}: the content is bound to no {of} yet")]
+    NotBound { field: &'static str, of: &'static str },
+    #[error("{0} is not set, and without a class no snapshot is taken")]
+    NoClassNamed(&'static str),
+    #[error("{of}Class {class} does not exist; the snapshot is taken when it is created")]
+    NoClass { of: &'static str, class: String },
+    #[error("{of}Class {class}: {error}")]
+    Parameters { of: &'static str, class: String, error: ParameterError },
+    #[error("{of}Class {class}: {why}")]
+    TooMany { of: &'static str, class: String, why: String },
     #[error(transparent)]
     Secret(#[from] HalfSecret),
     #[error("{0}")]
     NotAllowed(String),
     #[error(
-        "it is a member of a VolumeGroupSnapshot, and moor takes none; delete that, and snapshot its claims one by one"
+        "nothing says which members the group {0} has, and without them it cannot be deleted at the driver: \
+         spec.deletionPolicy Retain leaves it"
     )]
-    OfGroup,
-    #[error("its volume is still being made")]
-    BeingMade,
-    #[error("the Volume that has its volume was removed by force: see the VolumeHandles of the driver")]
-    Removed,
-    #[error("no PersistentVolume stands for the volume any more of which the snapshot is to be taken")]
-    Nobody,
+    NoMembers(String),
+    #[error("volume {0} is still being made")]
+    BeingMade(String),
+    #[error("the Volume that has volume {0} was removed by force: see the VolumeHandles of the driver")]
+    Removed(String),
+    #[error("no PersistentVolume stands for volume {0} any more, of which the snapshot is to be taken")]
+    Nobody(String),
     #[error(
         "Volume {0} has the volume, and was not made for a PersistentVolumeClaim: create a Snapshot (moor.dev) of it in its \
          namespace instead"
@@ -120,8 +126,9 @@ enum Lack {
 
 /// Plans the next step. `now` is when what is new is first said.
 #[must_use]
-pub fn content(seen: &Seen<'_>, now: &Time) -> Content {
+pub fn content<C: SnapshotContent>(seen: &Seen<'_, C>, now: &Time) -> Content<C::Status> {
     let Seen { content, snapshot, .. } = *seen;
+    let meta = content.meta();
     if is_anothers(seen) {
         return Content::Nothing;
     }
@@ -129,9 +136,14 @@ pub fn content(seen: &Seen<'_>, now: &Time) -> Content {
         return end(seen, now);
     }
     let Some(snapshot) = snapshot else {
-        // It is deleted, and its VolumeSnapshot is not: nothing is begun.
-        if content.metadata.deletion_timestamp.is_some() {
+        // It is deleted, and what it is for is not: nothing is begun.
+        if meta.deletion_timestamp.is_some() {
             return Content::Nothing;
+        }
+        // The snapshot-controller writes at once which one of its group it is, and the group says when all are ready. One whose group
+        // ends stands for nothing any more.
+        if content.is_of_group() && (content.said_handle().is_none() || seen.awaits_group) {
+            return Content::Wait(None);
         }
         return match to_make(seen) {
             Ok(Some(snapshot)) => Content::Make(Box::new(snapshot)),
@@ -151,8 +163,8 @@ pub fn content(seen: &Seen<'_>, now: &Time) -> Content {
         Ok(_) => {}
         Err(half) => return fail(content, &half.to_string(), now),
     }
-    let status = content_status::of(content, snapshot, now);
-    if content.status.as_ref() != Some(&status) {
+    let status = content.says(snapshot, now);
+    if content.status() != Some(&status) {
         return Content::Say(Box::new(status));
     }
     if content.is_being_created() && snapshot.handle().is_some() {
@@ -162,19 +174,18 @@ pub fn content(seen: &Seen<'_>, now: &Time) -> Content {
 }
 
 /// Whether somebody else heeds it, or nobody: csi-snapshotter heeds none whose class is of another driver either.
-fn is_anothers(seen: &Seen<'_>) -> bool {
+fn is_anothers<C: SnapshotContent>(seen: &Seen<'_, C>) -> bool {
     let Seen { content, driver, class, .. } = *seen;
-    let source = &content.spec.source;
-    content.spec.driver != driver.name
-        || (source.volume_handle.is_none() && source.snapshot_handle.is_none())
-        || class.is_some_and(|class| class.driver != driver.name)
+    content.driver() != driver.name
+        || (content.volume_handles().is_empty() && content.given().is_none())
+        || class.is_some_and(|class| class.driver() != driver.name)
 }
 
 /// Whether the Snapshot was made for this content. In moor's namespace only moor says for which one was.
-fn is_own(seen: &Seen<'_>, snapshot: &Snapshot) -> bool {
+fn is_own<C: SnapshotContent>(seen: &Seen<'_, C>, snapshot: &Snapshot) -> bool {
     let of = snapshot.spec.volume_snapshot_content.as_ref();
     let is_there = snapshot.metadata.namespace.as_deref() == Some(seen.namespace);
-    is_there && of.is_some_and(|of| Some(&of.uid) == seen.content.metadata.uid.as_ref())
+    is_there && of.is_some_and(|of| Some(&of.uid) == seen.content.meta().uid.as_ref())
 }
 
 fn not_own(snapshot: &Snapshot) -> String {
@@ -183,46 +194,46 @@ fn not_own(snapshot: &Snapshot) -> String {
 }
 
 /// Says what goes wrong, if the content does not say so.
-fn fail(content: &VolumeSnapshotContent, words: &str, now: &Time) -> Content {
-    let status = content_status::failing(content, words, now);
-    if content.status.as_ref() == Some(&status) {
+fn fail<C: SnapshotContent>(content: &C, words: &str, now: &Time) -> Content<C::Status> {
+    let status = content.fails(words, now);
+    if content.status() == Some(&status) {
         Content::Wait(Some(words.to_owned()))
     } else {
         Content::Say(Box::new(status))
     }
 }
 
-/// The Snapshot to make; None: its Volume is to be made first.
-fn to_make(seen: &Seen<'_>) -> Result<Option<Snapshot>, Lack> {
-    let content = seen.content;
-    let named = content.spec.volume_snapshot_class_name.as_deref();
-    let handle = registered(content);
-    let is_given = content.spec.source.snapshot_handle.is_some();
-    if handle.is_none() && content.is_of_group() {
-        return Err(Lack::OfGroup);
+/// The Snapshot to make; None: a Volume is to be made first.
+fn to_make<C: SnapshotContent>(seen: &Seen<'_, C>) -> Result<Option<Snapshot>, Lack> {
+    let (content, meta, of) = (seen.content, seen.content.meta(), C::WORDS.of);
+    let there = registered(content);
+    let is_given = content.given().is_some();
+    if let (None, true, Some(group)) = (&there, content.ends(), content.said_handle()) {
+        return Err(Lack::NoMembers(group.to_owned()));
     }
-    let taken = match (named, seen.class) {
+    let taken = match (content.class_name(), seen.class) {
         // What is known to be there, or is to go, needs its class no more, which may be gone.
-        _ if handle.is_some() && (!is_given || content.ends()) => Taken::default(),
-        (None, _) if handle.is_some() => Taken::default(),
-        (None, _) => return Err(Lack::NoClassNamed),
-        (Some(class), None) => return Err(Lack::NoClass(class.to_owned())),
+        _ if there.is_some() && (!is_given || content.ends()) => Taken::default(),
+        (None, _) if there.is_some() => Taken::default(),
+        (None, _) => return Err(Lack::NoClassNamed(C::WORDS.class_field)),
+        (Some(class), None) => return Err(Lack::NoClass { of, class: class.to_owned() }),
         (Some(class), Some(found)) => read(class, found, content)?,
     };
     let spec = SnapshotSpec {
         secret_name: content.secret()?,
         deletion_policy: Some(DeletionPolicy::Retain),
         volume_snapshot_content: Some(SnapshotOf {
-            name: content.metadata.name.clone().unwrap_or_default(),
-            uid: content.metadata.uid.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
             list_secret: taken.list_secret.clone(),
         }),
         ..SnapshotSpec::default()
     };
-    let spec = match handle {
-        Some(handle) => SnapshotSpec {
+    let spec = match there {
+        Some(there) => SnapshotSpec {
             plugin_name: Some(seen.driver.plugin.to_owned()),
-            snapshot_handle: Some(handle.to_owned()),
+            snapshot_handle: Some(there.handle),
+            member_handles: there.members,
             ..spec
         },
         None => match to_take(seen, taken, spec)? {
@@ -230,70 +241,84 @@ fn to_make(seen: &Seen<'_>) -> Result<Option<Snapshot>, Lack> {
             None => return Ok(None),
         },
     };
-    let name = names::snapshot_of_content(content.metadata.uid.as_deref().unwrap_or_default());
+    let name = names::snapshot_of_content(meta.uid.as_deref().unwrap_or_default());
     let namespace = Some(seen.namespace.to_owned());
     let metadata = ObjectMeta { name: Some(name), namespace, ..ObjectMeta::default() };
     Ok(Some(Snapshot { metadata, spec, status: None }))
 }
 
-/// The snapshot that is there, as the driver knows it. One that is still worked on is asked for by its name again, as it was by
-/// whoever began it: few drivers list snapshots, and without that nobody would hear when it is ready.
-fn registered(content: &VolumeSnapshotContent) -> Option<&str> {
-    let given = content.spec.source.snapshot_handle.as_deref();
-    given.or_else(|| content.said_handle().filter(|_| content.is_ready() || content.ends()))
+/// What is there, as the driver knows it. What is still worked on is asked for by its name again, as it was by whoever began it: few
+/// drivers list snapshots, and without that nobody would hear when it is ready. A member of a group was begun with it.
+fn registered<C: SnapshotContent>(content: &C) -> Option<Given> {
+    let is_there = content.is_ready() || content.ends() || content.is_of_group();
+    content.given().or_else(|| content.said_there().filter(|_| is_there))
 }
 
-fn read(class: &str, found: &VolumeSnapshotClass, content: &VolumeSnapshotContent) -> Result<Taken, Lack> {
-    let name = content.metadata.name.as_deref().unwrap_or_default();
-    let taken = snapshot_class::resolve(&found.parameters, name)
-        .map_err(|error| Lack::Parameters { class: class.to_owned(), error })?;
+fn read<C: SnapshotContent>(class: &str, found: &C::Class, content: &C) -> Result<Taken, Lack> {
+    let (name, of) = (content.meta().name.as_deref().unwrap_or_default(), C::WORDS.of);
+    let taken = snapshot_class::resolve(found.parameters(), &C::WORDS, name)
+        .map_err(|error| Lack::Parameters { of, class: class.to_owned(), error })?;
     match too_many(&taken.driver) {
-        Some(why) => Err(Lack::TooMany { class: class.to_owned(), why }),
+        Some(why) => Err(Lack::TooMany { of, class: class.to_owned(), why }),
         None => Ok(taken),
     }
 }
 
-/// What is asked of the driver for a snapshot; None: the Volume is to be made first.
-fn to_take(seen: &Seen<'_>, taken: Taken, spec: SnapshotSpec) -> Result<Option<SnapshotSpec>, Lack> {
-    let of = &seen.content.spec.volume_snapshot_ref;
+/// What is asked of the driver for a snapshot; None: a Volume is to be made first.
+fn to_take<C: SnapshotContent>(
+    seen: &Seen<'_, C>,
+    taken: Taken,
+    spec: SnapshotSpec,
+) -> Result<Option<SnapshotSpec>, Lack> {
+    let (of, words) = (seen.content.reference(), C::WORDS);
     if of.uid.is_empty() {
-        return Err(Lack::NotBound);
+        return Err(Lack::NotBound { field: words.reference, of: words.of });
     }
     if let Some(why) = seen.not_allowed {
         return Err(Lack::NotAllowed(why.to_owned()));
     }
-    let volume = match seen.volume {
-        SourceVolume::Kept(volume) => volume,
-        SourceVolume::NotTakenUp => return Ok(None),
-        SourceVolume::OfUsers(volume) => {
-            let owner = volume.reference();
-            return Err(Lack::OfUsers(format!("{}/{}", owner.namespace, owner.name)));
+    let (mut names, mut is_missing) = (Vec::new(), false);
+    for (handle, volume) in seen.content.volume_handles().into_iter().zip(&seen.volumes) {
+        let handle = handle.to_owned();
+        match volume {
+            SourceVolume::Kept(volume) => names.extend(volume.metadata.name.clone()),
+            SourceVolume::NotTakenUp => is_missing = true,
+            SourceVolume::OfUsers(volume) => {
+                let owner = volume.reference();
+                return Err(Lack::OfUsers(format!("{}/{}", owner.namespace, owner.name)));
+            }
+            SourceVolume::BeingMade => return Err(Lack::BeingMade(handle)),
+            SourceVolume::Removed => return Err(Lack::Removed(handle)),
+            SourceVolume::Nobody => return Err(Lack::Nobody(handle)),
         }
-        SourceVolume::BeingMade => return Err(Lack::BeingMade),
-        SourceVolume::Removed => return Err(Lack::Removed),
-        SourceVolume::Unasked | SourceVolume::Nobody => return Err(Lack::Nobody),
-    };
+    }
+    if is_missing {
+        return Ok(None);
+    }
     let mut parameters = taken.driver;
     if seen.driver.extra_create_metadata {
-        let content = seen.content.metadata.name.clone().unwrap_or_default();
+        let content = seen.content.meta().name.clone().unwrap_or_default();
         let told = [
-            ("volumesnapshot/name", of.name.clone()),
-            ("volumesnapshot/namespace", of.namespace.clone()),
-            ("volumesnapshotcontent/name", content),
+            (format!("{}/name", words.told), of.name.clone()),
+            (format!("{}/namespace", words.told), of.namespace.clone()),
+            (format!("{}content/name", words.told), content),
         ];
         parameters.extend(told.map(|(key, value)| (format!("csi.storage.k8s.io/{key}"), value)));
     }
+    let (volume_name, volume_names) =
+        if C::IS_GROUP { (None, names) } else { (names.into_iter().next(), Vec::new()) };
     Ok(Some(SnapshotSpec {
-        volume_name: volume.metadata.name.clone(),
+        volume_name,
+        volume_names,
         // csi-snapshotter's, so that what it has begun is found again, and what moor has.
-        create_name: Some(format!("snapshot-{}", of.uid)),
+        create_name: Some(format!("{}-{}", words.create_name, of.uid)),
         parameters,
         ..spec
     }))
 }
 
 /// The next step for a content that is to go.
-fn end(seen: &Seen<'_>, now: &Time) -> Content {
+fn end<C: SnapshotContent>(seen: &Seen<'_, C>, now: &Time) -> Content<C::Status> {
     let Seen { content, snapshot, .. } = *seen;
     if !content.is_held() {
         return Content::Nothing;
@@ -302,13 +327,14 @@ fn end(seen: &Seen<'_>, now: &Time) -> Content {
         return fail(content, &not_own(stranger), now);
     }
     // Without a word the storage stays, and a group's goes with the group.
-    let policy = content.spec.deletion_policy.filter(|_| !content.is_of_group());
+    let policy = content.deletion_policy().filter(|_| !content.is_of_group());
     let policy = policy.unwrap_or(DeletionPolicy::Retain);
     match (snapshot, policy) {
         (Some(snapshot), policy) => {
             let is_ordered = snapshot.metadata.deletion_timestamp.is_some()
                 && snapshot.spec.deletion_policy == Some(policy);
             match (is_ordered, policy) {
+                (false, DeletionPolicy::Delete) if seen.has_members => Content::DeleteMembers,
                 (false, _) => Content::DeleteSnapshot(policy),
                 (true, DeletionPolicy::Retain) => Content::Free,
                 (true, DeletionPolicy::Delete) => match goes_wrong(snapshot) {
@@ -328,7 +354,7 @@ fn end(seen: &Seen<'_>, now: &Time) -> Content {
         }
         // Whoever looks next, csi-snapshotter too, knows by this that nothing is left to be deleted.
         (None, DeletionPolicy::Delete) if content.said_handle().is_some() => {
-            Content::Say(Box::new(content_status::deleted(content)))
+            Content::Say(Box::new(content.without_storage()))
         }
         (None, DeletionPolicy::Delete) => Content::Free,
     }

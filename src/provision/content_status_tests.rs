@@ -3,7 +3,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::conditions::CallFailure;
+use crate::api::conditions::{CallFailure, READY, Reason};
 use crate::api::snapshot::SnapshotAssignment;
 
 fn at(second: i64) -> Time {
@@ -30,20 +30,20 @@ fn snapshot(state: SnapshotState, confirmed: bool) -> Snapshot {
 fn what_the_snapshot_says_is_said_once_it_is_known_to_be_its_own() {
     let empty = content(&json!(null));
     let unready = ContentStatus { ready_to_use: Some(false), ..ContentStatus::default() };
-    assert_eq!(of(&empty, &snapshot(SnapshotState::Pending, false), &at(9)), unready);
+    assert_eq!(empty.says(&snapshot(SnapshotState::Pending, false), &at(9)), unready);
     // An agent says so, and nobody has looked whose it is.
-    assert_eq!(of(&empty, &snapshot(SnapshotState::Ready, false), &at(9)), unready);
+    assert_eq!(empty.says(&snapshot(SnapshotState::Ready, false), &at(9)), unready);
     let there = ContentStatus {
         snapshot_handle: Some("snap-1".into()),
         creation_time: Some(7_000_000_000),
         restore_size: Some(5),
         ..unready.clone()
     };
-    assert_eq!(of(&empty, &snapshot(SnapshotState::Created, true), &at(9)), there);
+    assert_eq!(empty.says(&snapshot(SnapshotState::Created, true), &at(9)), there);
     let ready = ContentStatus { ready_to_use: Some(true), ..there };
-    assert_eq!(of(&empty, &snapshot(SnapshotState::Ready, true), &at(9)), ready);
+    assert_eq!(empty.says(&snapshot(SnapshotState::Ready, true), &at(9)), ready);
     // A registered one has its handle from the beginning, and the driver has not been asked.
-    assert_eq!(of(&empty, &snapshot(SnapshotState::Pending, true), &at(9)), unready);
+    assert_eq!(empty.says(&snapshot(SnapshotState::Pending, true), &at(9)), unready);
 }
 
 #[test]
@@ -52,21 +52,21 @@ fn a_driver_that_does_not_say_when_is_taken_to_have_done_it_now() {
     let status = said.status.as_mut().unwrap();
     (status.creation_time, status.restore_size_bytes) = (None, None);
     let empty = content(&json!({}));
-    let first = of(&empty, &said, &at(9));
+    let first = empty.says(&said, &at(9));
     assert_eq!((first.creation_time, first.restore_size), (Some(9_000_000_000), None));
     // It stays.
     let again = VolumeSnapshotContent { status: Some(first.clone()), ..empty };
-    assert_eq!(of(&again, &said, &at(10)), first);
+    assert_eq!(again.says(&said, &at(10)), first);
 }
 
 #[test]
 fn what_was_said_first_stays() {
     let said = json!({ "snapshotHandle": "old", "creationTime": 1, "restoreSize": 2, "readyToUse": true });
     let before = content(&said);
-    let after = of(&before, &snapshot(SnapshotState::Ready, true), &at(9));
+    let after = before.says(&snapshot(SnapshotState::Ready, true), &at(9));
     assert_eq!(Some(&after), before.status.as_ref());
     // Also while it is looked at anew.
-    assert_eq!(Some(of(&before, &snapshot(SnapshotState::Pending, true), &at(9))), before.status);
+    assert_eq!(Some(before.says(&snapshot(SnapshotState::Pending, true), &at(9))), before.status);
 }
 
 #[test]
@@ -78,14 +78,14 @@ fn what_goes_wrong_keeps_its_time_and_goes_when_it_is_over() {
         message: "too many".into(),
     };
     failing_one.status.as_mut().unwrap().last_error = Some(error);
-    let first = of(&content(&json!(null)), &failing_one, &at(9));
+    let first = content(&json!(null)).says(&failing_one, &at(9));
     let words = "CreateSnapshot: ResourceExhausted: too many";
     assert_eq!(first.error, Some(ContentError { message: Some(words.into()), time: Some(at(9)) }));
     let told = VolumeSnapshotContent { status: Some(first.clone()), ..content(&json!(null)) };
-    assert_eq!(of(&told, &failing_one, &at(99)), first);
-    assert_eq!(failing(&told, words, &at(99)), first);
-    assert_eq!(of(&told, &snapshot(SnapshotState::Ready, true), &at(99)).error, None);
-    assert_eq!(deleted(&told), ContentStatus::default());
+    assert_eq!(told.says(&failing_one, &at(99)), first);
+    assert_eq!(told.fails(words, &at(99)), first);
+    assert_eq!(told.says(&snapshot(SnapshotState::Ready, true), &at(99)).error, None);
+    assert_eq!(told.without_storage(), ContentStatus::default());
 }
 
 #[test]

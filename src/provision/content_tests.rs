@@ -1,12 +1,14 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::super::snapshot_class::VolumeSnapshotClass;
+use super::super::volume_snapshots::{ContentStatus, VolumeSnapshotContent};
 use super::*;
 use crate::api::snapshot::SnapshotAssignment;
 use crate::api::{SnapshotState, VolumeState};
 
 const DRIVER: &str = "d.example.com";
-const HELD: &str = super::super::volume_snapshots::CONTENT_FINALIZER;
+const HELD: &str = VolumeSnapshotContent::WORDS.finalizer;
 
 fn now() -> Time {
     Time(Timestamp::from_second(1000).unwrap())
@@ -82,15 +84,15 @@ fn deleted(mut snapshot: Snapshot, policy: DeletionPolicy) -> Snapshot {
     snapshot
 }
 
-fn decide(content: &VolumeSnapshotContent, snapshot: Option<&Snapshot>) -> Content {
+fn decide(content: &VolumeSnapshotContent, snapshot: Option<&Snapshot>) -> Content<ContentStatus> {
     decide_with(content, snapshot, |_| {})
 }
 
 fn decide_with<'a>(
     of: &'a VolumeSnapshotContent,
     snapshot: Option<&'a Snapshot>,
-    change: impl FnOnce(&mut Seen<'a>),
-) -> Content {
+    change: impl FnOnce(&mut Seen<'a, VolumeSnapshotContent>),
+) -> Content<ContentStatus> {
     // A test may put what it owns in the place of each.
     let (driver, class): (&'a Served<'a>, &'a VolumeSnapshotClass) =
         (Box::leak(Box::new(served())), Box::leak(Box::new(class())));
@@ -98,8 +100,10 @@ fn decide_with<'a>(
         content: of,
         driver,
         class: Some(class),
-        volume: SourceVolume::Kept(Box::leak(Box::new(volume()))),
+        volumes: vec![SourceVolume::Kept(Box::leak(Box::new(volume())))],
         snapshot,
+        has_members: false,
+        awaits_group: false,
         ordered: false,
         not_allowed: None,
         namespace: "moor",
@@ -108,7 +112,7 @@ fn decide_with<'a>(
     content(&seen, &now())
 }
 
-fn made(step: &Content) -> Snapshot {
+fn made(step: &Content<ContentStatus>) -> Snapshot {
     match step {
         Content::Make(snapshot) => (**snapshot).clone(),
         other => panic!("{other:?}"),
@@ -116,7 +120,7 @@ fn made(step: &Content) -> Snapshot {
 }
 
 /// What the content is told that goes wrong.
-fn told(step: Content) -> String {
+fn told(step: Content<ContentStatus>) -> String {
     match step {
         Content::Say(status) => {
             assert_eq!(status.ready_to_use, Some(false));
@@ -188,40 +192,39 @@ fn what_keeps_a_snapshot_from_being_taken_is_said_where_users_look() {
         (json!({ "/spec/volumeSnapshotRef/uid": "" }), None, "bound to no VolumeSnapshot yet"),
         (json!({ "/spec/volumeSnapshotClassName": null }), None, "volumeSnapshotClassName is not set"),
         (
-            json!({ "/metadata/annotations": { "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle": "g" } }),
-            None,
-            "member of a VolumeGroupSnapshot",
-        ),
-        (
             json!({ "/metadata/annotations": { "snapshot.storage.kubernetes.io/deletion-secret-name": "s" } }),
             None,
             "without snapshot.storage.kubernetes.io/deletion-secret-namespace",
         ),
-        (same.clone(), Some(SourceVolume::Nobody), "no PersistentVolume stands for the volume"),
+        (same.clone(), Some(SourceVolume::Nobody), "no PersistentVolume stands for volume vol-1"),
         (same.clone(), Some(SourceVolume::Removed), "removed by force"),
         (same.clone(), Some(SourceVolume::BeingMade), "still being made"),
     ] {
         let content = content_of(&more);
         let told = told(decide_with(&content, None, |seen| {
             if let Some(volume) = change {
-                seen.volume = volume;
+                seen.volumes = vec![volume];
             }
         }));
         assert!(told.contains(words), "{told}");
     }
     let (content, volume) = (content_of(&same), volume());
-    let words = told(decide_with(&content, None, |seen| seen.volume = SourceVolume::OfUsers(&volume)));
+    let words = told(decide_with(&content, None, |seen| seen.volumes = vec![SourceVolume::OfUsers(&volume)]));
     assert!(words.contains("Volume team/pvc-1") && words.contains("create a Snapshot (moor.dev)"), "{words}");
     let words = told(decide_with(&content, None, |seen| seen.not_allowed = Some("not in namespace team")));
     assert_eq!(words, "not in namespace team");
-    assert_eq!(decide_with(&content, None, |seen| seen.volume = SourceVolume::NotTakenUp), Content::TakeUp);
+    assert_eq!(
+        decide_with(&content, None, |seen| seen.volumes = vec![SourceVolume::NotTakenUp]),
+        Content::TakeUp
+    );
     // It is said once.
     let mut said = content.clone();
-    let Content::Say(status) = decide_with(&content, None, |seen| seen.volume = SourceVolume::Nobody) else {
+    let Content::Say(status) = decide_with(&content, None, |seen| seen.volumes = vec![SourceVolume::Nobody])
+    else {
         panic!("it is said")
     };
     said.status = Some(*status);
-    let again = decide_with(&said, None, |seen| seen.volume = SourceVolume::Nobody);
+    let again = decide_with(&said, None, |seen| seen.volumes = vec![SourceVolume::Nobody]);
     assert!(matches!(again, Content::Wait(Some(_))), "{again:?}");
 }
 
@@ -322,4 +325,18 @@ fn a_snapshot_that_somebody_deletes_by_hand_is_waited_for_and_made_anew() {
     let going = deleted(kept(SnapshotState::Ready), DeletionPolicy::Retain);
     assert_eq!(decide(&content, Some(&going)), Content::Wait(None));
     assert_eq!(made(&decide(&content, None)).spec.snapshot_handle.as_deref(), Some("snap-1"));
+}
+
+/// A member was begun with its group, which also says when all members are ready.
+#[test]
+fn a_member_is_registered_when_its_group_is_ready() {
+    let annotations = json!({ "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle": "g" });
+    let unsaid = content_of(&json!({ "/metadata/annotations": annotations }));
+    assert_eq!(decide(&unsaid, None), Content::Wait(None), "the snapshot-controller says which one it is");
+    let said = json!({ "/metadata/annotations": annotations, "/spec/volumeSnapshotClassName": null,
+        "/status": { "snapshotHandle": "snap-1", "volumeGroupSnapshotHandle": "g", "readyToUse": false } });
+    let said = content_of(&said);
+    assert_eq!(decide_with(&said, None, |seen| seen.awaits_group = true), Content::Wait(None));
+    let spec = made(&decide_with(&said, None, |seen| seen.class = None)).spec;
+    assert_eq!((spec.snapshot_handle.as_deref(), spec.volume_name), (Some("snap-1"), None));
 }

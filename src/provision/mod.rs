@@ -1,5 +1,5 @@
 //! Decisions about PersistentVolumeClaims that moor provisions, PersistentVolumes that it reclaims, both that it makes of
-//! users' Volumes, and VolumeSnapshotContents.
+//! users' Volumes, and VolumeSnapshotContents and VolumeGroupSnapshotContents.
 //!
 //! Pure: data in, data out. The storage itself is a Volume's, with the machine that every Volume has; here is decided when
 //! one is made, what PersistentVolume is made of it, and when both go.
@@ -22,8 +22,10 @@ mod request;
 mod resize;
 mod restore;
 mod snapshot_class;
+mod snapshot_content;
 mod source;
 mod topology;
+mod volume_group_snapshots;
 mod volume_snapshots;
 mod watched;
 
@@ -43,7 +45,9 @@ pub use refusal::{Refusal, SizeError, Waiting};
 pub use request::{Asked, Request, Served, request};
 pub use resize::{Resize, Said, resize, status as claim_status};
 pub use restore::RestoreNow;
+pub use snapshot_content::{Given, SnapshotContent};
 pub use source::{CLONING_PROTECTION, Source, SourceNow, is_protected, source};
 pub use topology::{NoPlace, Place, immediate, late};
-pub use volume_snapshots::{CONTENT_FINALIZER, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
+pub use volume_group_snapshots::VolumeGroupSnapshotContent;
+pub use volume_snapshots::{VolumeSnapshot, VolumeSnapshotContent};
 pub use watched::{WatchedClaim, WatchedPersistentVolume};

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
+use super::snapshot_content::SnapshotContent as _;
 use super::volume_snapshots::{VolumeSnapshot, VolumeSnapshotContent};
 use crate::api::volume::Segments;
 use crate::api::{Snapshot, SnapshotState, quantity};

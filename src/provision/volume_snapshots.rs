@@ -4,34 +4,22 @@
 //! The snapshot-controller, which is one for the cluster, makes a VolumeSnapshotContent of each VolumeSnapshot, binds the two, and
 //! copies what the content's status says. For each driver somebody else heeds the contents: csi-snapshotter, or moor.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use kube::core::ClusterResourceScope;
-use kube::{CustomResource, Resource};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 
 use super::annotations::annotation;
+use super::content_status::goes_wrong;
+use super::snapshot_class::VolumeSnapshotClass;
+use super::snapshot_content::{Given, SnapshotContent, SnapshotRef, Words};
 use crate::api::volume::DeletionPolicy;
+use crate::api::{Snapshot, SnapshotState};
 
 /// API group of the kinds.
 pub const GROUP: &str = "snapshot.storage.k8s.io";
 
-/// Finalizer by which a bound content stays. The snapshot-controller puts it on, and who heeds the driver takes it off.
-pub const CONTENT_FINALIZER: &str = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection";
-
-/// On a content: its VolumeSnapshot is being deleted. The snapshot-controller writes it.
-const BEING_DELETED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted";
-/// On a content: csi-snapshotter may be taking the snapshot. It reads that itself, and nobody else does.
-const BEING_CREATED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-created";
 /// On a content: it is a member of a VolumeGroupSnapshotContent.
 const OF_GROUP: &str = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle";
-/// On a content: name and namespace of the Secret of its calls, which the snapshot-controller has found by the class.
-const SECRET: [&str; 2] = [
-    "snapshot.storage.kubernetes.io/deletion-secret-name",
-    "snapshot.storage.kubernetes.io/deletion-secret-namespace",
-];
 /// On a content: an administrator allows volumes of another mode to be made of it.
 const ALLOW_MODE_CHANGE: &str = "snapshot.storage.kubernetes.io/allow-volume-mode-change";
 
@@ -82,30 +70,6 @@ pub struct ContentSource {
     pub snapshot_handle: Option<String>,
 }
 
-/// The VolumeSnapshot that a content is for. Without a UID the two are not bound yet.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SnapshotRef {
-    /// Its group and version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_version: Option<String>,
-    /// Its kind.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
-    /// Its name.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub name: String,
-    /// Its namespace.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub namespace: String,
-    /// Its version when the two were bound.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resource_version: Option<String>,
-    /// Its UID.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub uid: String,
-}
-
 /// What is said of a content.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -141,6 +105,14 @@ pub struct ContentError {
     pub time: Option<Time>,
 }
 
+impl ContentError {
+    /// The same words as in `said` keep the time at which they were first said.
+    pub(super) fn of(said: Option<Self>, words: &str, now: &Time) -> Self {
+        let said = said.filter(|said| said.message.as_deref() == Some(words));
+        said.unwrap_or_else(|| Self { message: Some(words.to_owned()), time: Some(now.clone()) })
+    }
+}
+
 /// A user's wish for a snapshot, as far as it says which content it is bound to. moor reads it and never writes it.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[kube(
@@ -165,130 +137,124 @@ pub struct VolumeSnapshotStatus {
     pub bound_volume_snapshot_content_name: Option<String>,
 }
 
-/// How snapshots of a driver are taken. It has no spec.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-pub struct VolumeSnapshotClass {
-    /// Its name.
-    #[serde(default)]
-    pub metadata: ObjectMeta,
-    /// The driver.
-    #[serde(default)]
-    pub driver: String,
-    /// What the driver is told, and Secrets.
-    #[serde(default)]
-    pub parameters: BTreeMap<String, String>,
-}
-
-impl Resource for VolumeSnapshotClass {
-    type DynamicType = ();
-    type Scope = ClusterResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "VolumeSnapshotClass".into()
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        GROUP.into()
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        "volumesnapshotclasses".into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
-
 impl VolumeSnapshotContent {
-    /// What is said of it.
-    #[must_use]
-    pub fn said(&self) -> ContentStatus {
-        self.status.clone().unwrap_or_default()
-    }
-
-    /// Whether volumes can be made of it, as its status says.
-    #[must_use]
-    pub fn is_ready(&self) -> bool {
-        self.status.as_ref().is_some_and(|status| status.ready_to_use == Some(true))
-    }
-
-    /// The snapshot, as its driver knows it and its status says.
-    #[must_use]
-    pub fn said_handle(&self) -> Option<&str> {
-        self.status.as_ref()?.snapshot_handle.as_deref()
-    }
-
-    /// Whether its storage is a group's, with which it goes.
-    #[must_use]
-    pub fn is_of_group(&self) -> bool {
-        let said = self.status.as_ref().is_some_and(|status| status.volume_group_snapshot_handle.is_some());
-        said || self.has(OF_GROUP)
-    }
-
-    /// Whether it is deleted, and its VolumeSnapshot with it, or that has never been bound to it. One whose VolumeSnapshot is
-    /// there stays as it is.
-    #[must_use]
-    pub fn ends(&self) -> bool {
-        let unbound =
-            self.spec.source.snapshot_handle.is_some() && self.spec.volume_snapshot_ref.uid.is_empty();
-        self.metadata.deletion_timestamp.is_some() && (unbound || self.has(BEING_DELETED))
-    }
-
-    /// Whether it stays until somebody has seen to what the driver keeps.
-    #[must_use]
-    pub fn is_held(&self) -> bool {
-        self.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == CONTENT_FINALIZER)
-    }
-
-    /// Whether csi-snapshotter has left word that it may be taking the snapshot.
-    #[must_use]
-    pub fn is_being_created(&self) -> bool {
-        self.has(BEING_CREATED)
-    }
-
-    /// The same without that word.
-    #[must_use]
-    pub fn created(&self) -> Self {
-        let mut created = self.clone();
-        created.metadata.annotations.get_or_insert_default().remove(BEING_CREATED);
-        created
-    }
-
     /// Whether volumes of another mode may be made of it.
     #[must_use]
     pub fn allows_mode_change(&self) -> bool {
         annotation(self.metadata.annotations.as_ref(), ALLOW_MODE_CHANGE) == Some("true")
     }
 
-    /// The Secret of its calls, as namespace/name. An error where only one half is given.
-    pub(super) fn secret(&self) -> Result<Option<String>, HalfSecret> {
-        let annotations = self.metadata.annotations.as_ref();
-        match SECRET.map(|key| annotation(annotations, key)) {
-            [Some(name), Some(namespace)] => Ok(Some(format!("{namespace}/{name}"))),
-            [None, None] => Ok(None),
-            [Some(_), None] => Err(HalfSecret { given: SECRET[0], missing: SECRET[1] }),
-            [None, Some(_)] => Err(HalfSecret { given: SECRET[1], missing: SECRET[0] }),
+    /// The group that it is a member of, as its driver knows that.
+    #[must_use]
+    pub fn group(&self) -> Option<&str> {
+        let said = self.status.as_ref().and_then(|status| status.volume_group_snapshot_handle.as_deref());
+        said.or_else(|| annotation(self.metadata.annotations.as_ref(), OF_GROUP))
+    }
+
+    fn said(&self) -> ContentStatus {
+        self.status.clone().unwrap_or_default()
+    }
+}
+
+impl SnapshotContent for VolumeSnapshotContent {
+    type Class = VolumeSnapshotClass;
+
+    const IS_GROUP: bool = false;
+    const WORDS: Words = Words {
+        of: "VolumeSnapshot",
+        reference: "spec.volumeSnapshotRef",
+        class_field: "spec.volumeSnapshotClassName",
+        finalizer: "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection",
+        being_deleted: "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted",
+        being_created: "snapshot.storage.kubernetes.io/volumesnapshot-being-created",
+        secret: [
+            "snapshot.storage.kubernetes.io/deletion-secret-name",
+            "snapshot.storage.kubernetes.io/deletion-secret-namespace",
+        ],
+        create_name: "snapshot",
+        told: "volumesnapshot",
+        look_secret: "snapshotter-list-secret-",
+        look_word: "${volumesnapshotcontent.name}",
+    };
+
+    fn driver(&self) -> &str {
+        &self.spec.driver
+    }
+
+    fn deletion_policy(&self) -> Option<DeletionPolicy> {
+        self.spec.deletion_policy
+    }
+
+    fn class_name(&self) -> Option<&str> {
+        self.spec.volume_snapshot_class_name.as_deref()
+    }
+
+    fn reference(&self) -> &SnapshotRef {
+        &self.spec.volume_snapshot_ref
+    }
+
+    fn volume_handles(&self) -> Vec<&str> {
+        self.spec.source.volume_handle.as_deref().into_iter().collect()
+    }
+
+    fn given(&self) -> Option<Given> {
+        self.spec.source.snapshot_handle.clone().map(Given::one)
+    }
+
+    fn said_there(&self) -> Option<Given> {
+        self.said_handle().map(|id| Given::one(id.to_owned()))
+    }
+
+    fn error(status: &ContentStatus) -> Option<&str> {
+        status.error.as_ref()?.message.as_deref()
+    }
+
+    fn said_handle(&self) -> Option<&str> {
+        self.status.as_ref()?.snapshot_handle.as_deref()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| status.ready_to_use == Some(true))
+    }
+
+    fn is_of_group(&self) -> bool {
+        self.group().is_some()
+    }
+
+    fn says(&self, snapshot: &Snapshot, now: &Time) -> ContentStatus {
+        let (mut status, said) = (self.said(), snapshot.status.clone().unwrap_or_default());
+        // Before it is known to be this Snapshot's the driver's answer counts for nothing.
+        if let Some(handle) = snapshot.handle().filter(|_| snapshot.state() >= SnapshotState::Created) {
+            status.snapshot_handle.get_or_insert_with(|| handle.to_owned());
+            // The snapshot-controller takes a content without one for one that is not taken yet.
+            status.creation_time.get_or_insert(nanoseconds(said.creation_time.as_ref().unwrap_or(now)));
+            status.restore_size = status.restore_size.or(said.restore_size_bytes.filter(|bytes| *bytes > 0));
         }
+        let is_ready = snapshot.state() == SnapshotState::Ready && snapshot.handle().is_some();
+        // What was ready once is not called otherwise because it is looked at anew.
+        status.ready_to_use = Some(is_ready || self.is_ready());
+        status.error = goes_wrong(snapshot).map(|words| ContentError::of(status.error.take(), &words, now));
+        status
     }
 
-    fn has(&self, key: &str) -> bool {
-        self.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(key))
+    fn fails(&self, words: &str, now: &Time) -> ContentStatus {
+        let mut status = self.said();
+        status.ready_to_use.get_or_insert(false);
+        status.error = Some(ContentError::of(status.error.take(), words, now));
+        status
+    }
+
+    fn without_storage(&self) -> ContentStatus {
+        let volume_group_snapshot_handle = self.said().volume_group_snapshot_handle;
+        ContentStatus { volume_group_snapshot_handle, ..ContentStatus::default() }
     }
 }
 
-/// One half of a Secret's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the annotation {given} is given without {missing}; a Secret needs both, or neither")]
-pub struct HalfSecret {
-    given: &'static str,
-    missing: &'static str,
+/// A moment as these kinds say it: in nanoseconds since 1970.
+pub(super) fn nanoseconds(moment: &Time) -> i64 {
+    moment.0.as_second().saturating_mul(1_000_000_000)
 }
+
+#[cfg(test)]
+#[path = "content_status_tests.rs"]
+mod tests;

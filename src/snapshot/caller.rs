@@ -2,7 +2,7 @@
 
 use super::calls::caller;
 use super::reason::SnapshotWaiting;
-use super::seen::{Look, Looked, Planned, Seen, SnapshotStep, key, lock_of, places};
+use super::seen::{Look, Looked, Planned, Seen, SnapshotStep, key, locks_of, places};
 use crate::api::SnapshotState;
 use crate::api::attachment::ControllerRef;
 use crate::api::plugin::Balancing;
@@ -12,9 +12,11 @@ use crate::volume::{CallerNow, InstanceSeen};
 /// An unfinished call: it stays with whoever has it, unless that one can be making none.
 pub(super) fn follow(seen: &Seen<'_>, looked: &Looked, assignment: &SnapshotAssignment) -> Planned {
     let now = &assignment.controller;
-    let lock = lock_of(seen, assignment).filter(|_| assignment.operation == SnapshotOperation::Create);
+    // No instance makes the calls of all volumes of a group.
+    let is_tied = assignment.operation == SnapshotOperation::Create && !assignment.is_group;
+    let lock = locks_of(seen, assignment).into_iter().next().flatten().filter(|_| is_tied);
     // Without the volume's calls its agent makes none here, and those that it has made before were over when they moved.
-    if let Some(of_volume) = caller(lock, seen.volume) {
+    if let Some(of_volume) = caller(lock, seen.volumes.first().and_then(|of| of.volume)) {
         let stays = of_volume == now;
         return Ok(if stays { wait_for_caller(seen, now) } else { give(assignment, of_volume.clone()) });
     }
@@ -29,7 +31,7 @@ pub(super) fn follow(seen: &Seen<'_>, looked: &Looked, assignment: &SnapshotAssi
 
 /// The same call, of another instance.
 pub(super) fn give(assignment: &SnapshotAssignment, controller: ControllerRef) -> SnapshotStep {
-    SnapshotStep::Assign(SnapshotAssignment { controller, ..assignment.clone() })
+    SnapshotStep::Assign(Box::new(SnapshotAssignment { controller, ..assignment.clone() }))
 }
 
 pub(super) fn looked_at(looked: &Looked, caller: &ControllerRef) -> Result<CallerNow, Look> {

@@ -2,17 +2,17 @@
 //! (`volume/calls.rs`), everything that allows a call is read live after the last wait.
 
 use crate::api::attachment::ControllerRef;
-use crate::api::snapshot::SnapshotOperation;
+use crate::api::snapshot::{SnapshotAssignment, SnapshotOperation, SnapshotVolume};
 use crate::api::{Snapshot, SnapshotState, Volume, VolumeHandle};
 
 /// A call of a Snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SnapshotCall {
-    /// CreateSnapshot, also to hear whether it is ready by now.
+    /// CreateSnapshot, also to hear whether it is ready by now; of a group CreateVolumeGroupSnapshot.
     Create,
-    /// ListSnapshots, for the handle that is registered.
+    /// ListSnapshots, for the handle that is registered; of a group GetVolumeGroupSnapshot.
     List,
-    /// DeleteSnapshot.
+    /// DeleteSnapshot; of a group DeleteVolumeGroupSnapshot.
     Delete,
 }
 
@@ -75,15 +75,15 @@ pub enum Standing {
     Gone,
     /// The Snapshot has changed in what decides about the call or goes into it: plan again.
     Changed,
-    /// CreateSnapshot, and nobody holds the volume for the Volume that the snapshot is to be of: it may be somebody else's.
+    /// Create, and nobody holds a volume for the Volume that the snapshot is to be of: it may be somebody else's.
     NotHeld,
-    /// CreateSnapshot, and another instance makes the volume's controller calls (rule R2).
+    /// Create, of one volume, and another instance makes its controller calls (rule R2).
     NotHolder,
-    /// CreateSnapshot, and nothing was begun before the Volume was deleted: by now nobody may wait for it.
+    /// Create, and nothing was begun before a Volume was deleted: by now nobody may wait for it.
     SourceEnds,
 }
 
-/// What was read live of the volume that a snapshot is taken of.
+/// What was read live of a volume that a snapshot is taken of.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SourceNow<'a> {
     /// The Volume of that name.
@@ -92,13 +92,14 @@ pub struct SourceNow<'a> {
     pub lock: Option<&'a VolumeHandle>,
 }
 
-/// Compares what a call was prepared from with the live Snapshot of that name, and with its volume.
+/// Compares what a call was prepared from with the live Snapshot of that name, and with its volumes, in the order of
+/// its assignment.
 #[must_use]
 pub fn standing(
     call: SnapshotCall,
     prepared: &Snapshot,
     live: Option<&Snapshot>,
-    source: SourceNow<'_>,
+    sources: &[SourceNow<'_>],
 ) -> Standing {
     let Some(live) = live.filter(|live| live.metadata.uid == prepared.metadata.uid) else {
         return Standing::Gone;
@@ -108,23 +109,40 @@ pub fn standing(
     }
     match call {
         SnapshotCall::List | SnapshotCall::Delete => Standing::Valid,
-        SnapshotCall::Create => taken_now(live, source),
+        SnapshotCall::Create => taken_now(live, sources),
     }
 }
 
-fn taken_now(live: &Snapshot, source: SourceNow<'_>) -> Standing {
+fn taken_now(live: &Snapshot, sources: &[SourceNow<'_>]) -> Standing {
     let Some(assignment) = &live.spec.assignment else { return Standing::Changed };
-    let Some(of) = &assignment.volume else { return Standing::NotHeld };
+    let of: Vec<_> = assignment.taken_of().collect();
+    if of.is_empty() || of.len() != sources.len() {
+        return Standing::NotHeld;
+    }
+    let is_new = !live.may_exist() && live.state() == SnapshotState::Pending;
+    let each = of.into_iter().zip(sources).map(|(of, source)| one_now(assignment, of, *source, is_new));
+    each.into_iter().find(|standing| *standing != Standing::Valid).unwrap_or(Standing::Valid)
+}
+
+/// Whether the call may be made as far as this volume is concerned. `is_new`: nothing was begun.
+fn one_now(
+    assignment: &SnapshotAssignment,
+    of: &SnapshotVolume,
+    source: SourceNow<'_>,
+    is_new: bool,
+) -> Standing {
     let is_of = |volume: &&Volume| volume.metadata.uid.as_ref() == Some(&of.uid);
     let volume = source.volume.filter(is_of);
     let ends = volume.is_none_or(|volume| volume.metadata.deletion_timestamp.is_some());
-    if ends && !live.may_exist() && live.state() == SnapshotState::Pending {
+    if ends && is_new {
         return Standing::SourceEnds;
     }
     let is_lock =
         |lock: &&VolumeHandle| lock.spec.volume.uid == of.uid && lock.spec.volume_handle == of.volume_handle;
     let Some(lock) = source.lock.filter(is_lock) else { return Standing::NotHeld };
     match caller(Some(lock), volume) {
+        // No instance makes the calls of all volumes of a group.
+        _ if assignment.is_group => Standing::Valid,
         Some(calls) if *calls == assignment.controller => Standing::Valid,
         // Nobody will name one.
         None if volume.is_none() => Standing::NotHeld,

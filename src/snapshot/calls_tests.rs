@@ -18,6 +18,7 @@ fn snapshot(operation: SnapshotOperation, state: SnapshotState) -> Snapshot {
         operation,
         controller: at(NODE),
         volume: Some(SnapshotVolume {
+            name: None,
             uid: "vol".into(),
             volume_handle: "vol-1".into(),
             handle_name: "h".into(),
@@ -98,7 +99,7 @@ fn nothing_is_begun_of_a_volume_that_is_being_deleted() {
     let lock = lock(Some(at(NODE)));
     let judged = |snapshot: &Snapshot, volume: Option<&Volume>| {
         let source = SourceNow { volume, lock: Some(&lock) };
-        standing(SnapshotCall::Create, snapshot, Some(snapshot), source)
+        standing(SnapshotCall::Create, snapshot, Some(snapshot), &[source])
     };
     assert_eq!(judged(&pending, Some(&volume())), Standing::Valid);
     for ended in [None, Some(&ending), Some(&other)] {
@@ -116,7 +117,7 @@ fn the_volumes_lock_says_who_calls() {
     called_elsewhere.spec.assignment.get_or_insert_default().controller = Some(at("node-2"));
     let judged = |volume: &Volume, lock: Option<&VolumeHandle>| {
         let source = SourceNow { volume: Some(volume), lock };
-        standing(SnapshotCall::Create, &begun, Some(&begun), source)
+        standing(SnapshotCall::Create, &begun, Some(&begun), &[source])
     };
     assert_eq!(judged(&volume(), None), Standing::NotHeld);
     assert_eq!(judged(&volume(), Some(&lock(None))), Standing::NotHolder, "nobody calls");
@@ -134,7 +135,7 @@ fn the_volumes_lock_says_who_calls() {
 #[test]
 fn a_call_is_made_for_the_snapshot_that_it_was_prepared_from() {
     let ready = deleted(snapshot(SnapshotOperation::Delete, SnapshotState::Ready));
-    let judged = |live: Option<&Snapshot>| standing(SnapshotCall::Delete, &ready, live, SourceNow::default());
+    let judged = |live: Option<&Snapshot>| standing(SnapshotCall::Delete, &ready, live, &[]);
     assert_eq!(judged(Some(&ready)), Standing::Valid);
     assert_eq!(judged(None), Standing::Gone);
     let mut anew = ready.clone();
@@ -149,4 +150,41 @@ fn a_call_is_made_for_the_snapshot_that_it_was_prepared_from() {
     let mut other_id = ready.clone();
     other_id.status.get_or_insert_default().snapshot_handle = Some("x".into());
     assert_eq!(judged(Some(&other_id)), Standing::Changed);
+}
+
+/// One call is made for all its volumes, so each has to be held.
+#[test]
+fn a_group_is_taken_while_every_one_of_its_volumes_is_held_here() {
+    let mut group = snapshot(SnapshotOperation::Create, SnapshotState::Pending);
+    group.spec.volume_name = None;
+    group.spec.volume_names = vec!["data".into(), "log".into()];
+    let assignment = group.spec.assignment.as_mut().unwrap();
+    let one = assignment.volume.take().unwrap();
+    let other = SnapshotVolume {
+        name: Some("log".into()),
+        uid: "vol2".into(),
+        volume_handle: "vol-2".into(),
+        handle_name: "h2".into(),
+    };
+    assignment.volumes = vec![one, other];
+    assignment.is_group = true;
+    let (volume, lock) = (volume(), lock(Some(at(NODE))));
+    let (mut other_volume, mut other_lock) = (volume.clone(), lock.clone());
+    other_volume.metadata.uid = Some("vol2".into());
+    (other_lock.spec.volume.uid, other_lock.spec.volume_handle) = ("vol2".into(), "vol-2".into());
+    let first = SourceNow { volume: Some(&volume), lock: Some(&lock) };
+    let says = |second: SourceNow<'_>| standing(SnapshotCall::Create, &group, Some(&group), &[first, second]);
+    let second = SourceNow { volume: Some(&other_volume), lock: Some(&other_lock) };
+    assert_eq!(says(second), Standing::Valid);
+    assert_eq!(says(SourceNow { lock: None, ..second }), Standing::NotHeld);
+    assert_eq!(says(SourceNow { lock: Some(&lock), ..second }), Standing::NotHeld, "the first one's");
+    assert_eq!(says(SourceNow { volume: None, ..second }), Standing::SourceEnds);
+    let mut elsewhere = other_lock.clone();
+    elsewhere.spec.controller = Some(at("node-2"));
+    assert_eq!(
+        says(SourceNow { lock: Some(&elsewhere), ..second }),
+        Standing::Valid,
+        "each may have its own"
+    );
+    assert_eq!(standing(SnapshotCall::Create, &group, Some(&group), &[first]), Standing::NotHeld);
 }

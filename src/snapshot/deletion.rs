@@ -2,7 +2,7 @@
 
 use super::caller::{deleter, follow, looked_at};
 use super::reason::SnapshotWaiting;
-use super::seen::{Holder, Look, Looked, Planned, Seen, SnapshotStep, confirmed, lost};
+use super::seen::{Holder, Look, Looked, NotWhole, Planned, Said, Seen, SnapshotStep, confirmed, lost};
 use crate::api::SnapshotState;
 use crate::api::snapshot::{SnapshotAssignment, SnapshotOperation};
 use crate::volume::CallerNow;
@@ -45,16 +45,24 @@ pub(super) fn delete(seen: &Seen<'_>, looked: &Looked) -> Planned {
     if let Some(by) = looked.made_from.clone().ok_or(Look::MadeFrom)? {
         return Ok(SnapshotStep::Wait(SnapshotWaiting::InUse(by)));
     }
-    let id = assignment.snapshot_handle.as_deref().or(snapshot.said_handle());
-    match id.filter(|_| deletes) {
-        Some(id) => order_deletion(seen, looked, assignment, id),
+    let confirmed = assignment.snapshot_handle.clone();
+    let said = match confirmed.map(|id| Said { id, members: assignment.members.clone() }) {
+        _ if !deletes => None,
+        Some(said) => Some(said),
+        None => match Said::of(snapshot, assignment) {
+            Ok(said) => said,
+            Err(NotWhole) => return Ok(SnapshotStep::Wait(SnapshotWaiting::NotWhole)),
+        },
+    };
+    match said {
+        Some(said) => order_deletion(seen, looked, assignment, said),
         None => Ok(SnapshotStep::Free),
     }
 }
 
-/// Orders DeleteSnapshot, unless another Snapshot stands for the same.
-fn order_deletion(seen: &Seen<'_>, looked: &Looked, assignment: &SnapshotAssignment, id: &str) -> Planned {
-    let holders = looked.holders.as_ref().ok_or_else(|| Look::Holders(id.to_owned()))?;
+/// Orders DeleteSnapshot, unless another Snapshot stands for the same, or for a member of the same group.
+fn order_deletion(seen: &Seen<'_>, looked: &Looked, assignment: &SnapshotAssignment, said: Said) -> Planned {
+    let holders = looked.holders.as_ref().ok_or_else(|| Look::Holders(said.ids()))?;
     // One that ends too and has not come so far does not wait for this one either: a second deletion finds nothing.
     let stands = |holder: &&Holder| !holder.ends || holder.ordered;
     if let Some(holder) = holders.iter().find(stands) {
@@ -64,7 +72,11 @@ fn order_deletion(seen: &Seen<'_>, looked: &Looked, assignment: &SnapshotAssignm
         return Ok(SnapshotStep::Wait(SnapshotWaiting::CannotDelete(seen.plugin_name.to_owned())));
     };
     let operation = SnapshotOperation::Delete;
-    Ok(SnapshotStep::Assign(SnapshotAssignment { operation, controller, ..confirmed(assignment, id) }))
+    Ok(SnapshotStep::Assign(Box::new(SnapshotAssignment {
+        operation,
+        controller,
+        ..confirmed(assignment, said)
+    })))
 }
 
 /// The step while a deleted Snapshot's call is its agent's to end. It goes without where its owner leaves what the driver keeps, and

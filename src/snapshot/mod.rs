@@ -22,14 +22,14 @@ use crate::api::snapshot::SnapshotOperation;
 use crate::api::{Snapshot, SnapshotState, Volume, VolumeState};
 pub use plan::plan;
 pub use reason::SnapshotWaiting;
-pub use seen::{Holder, Look, Looked, Seen, SnapshotStep};
+pub use seen::{Holder, Look, Looked, Seen, SnapshotStep, VolumeSeen};
 
 /// Whether the driver may be taking the snapshot of the volume with this UID, or be working on it: until it is ready the
 /// volume stays. One of which nothing was assigned has not begun, and begins nothing of a volume that is being deleted.
 #[must_use]
 pub fn is_taken_of(snapshot: &Snapshot, volume_uid: &str) -> bool {
     let Some(assignment) = &snapshot.spec.assignment else { return false };
-    let is_of = assignment.volume.as_ref().is_some_and(|volume| volume.uid == volume_uid);
+    let is_of = assignment.taken_of().any(|volume| volume.uid == volume_uid);
     is_of && assignment.operation == SnapshotOperation::Create && may_be_calling(snapshot)
 }
 

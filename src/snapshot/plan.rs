@@ -3,6 +3,7 @@
 //! ```text
 //! Pending --Assign Create--> (agent: CreateSnapshot) --> Created --(the same call, until it is ready)--> Ready
 //! Pending --Assign List, a handle was given--> (agent: ListSnapshots) --> Ready
+//! (several Volumes: CreateVolumeGroupSnapshot; the members of a group that was given: GetVolumeGroupSnapshot)
 //! Created, Ready: no other Snapshot stands for what the driver has answered (live list) --Assign with the handle-->
 //! deleted: nothing is made of it (live list), no other Snapshot stands for the same (live list)
 //!          --Assign Delete--> (agent: DeleteSnapshot) Deleted --Free--> gone
@@ -14,9 +15,12 @@ use super::calls::caller;
 use super::deletion::delete;
 use super::reason::SnapshotWaiting;
 use super::secrets;
-use super::seen::{Look, Looked, Planned, Seen, SnapshotStep, confirmed, lost, places};
-use crate::api::snapshot::{SnapshotAssignment, SnapshotOperation, SnapshotVolume};
-use crate::api::{Snapshot, SnapshotState, Volume, VolumeHandle, VolumeState};
+use super::seen::{
+    Look, Looked, NotWhole, Planned, Said, Seen, SnapshotStep, VolumeSeen, apart, confirmed, lost, places,
+};
+use crate::api::plugin::Balancing;
+use crate::api::snapshot::{SnapshotAssignment, SnapshotMember, SnapshotOperation, SnapshotVolume};
+use crate::api::{Snapshot, SnapshotState, VolumeState};
 
 /// Plans the next step.
 #[must_use]
@@ -35,13 +39,17 @@ fn bring_up(seen: &Seen<'_>, looked: &Looked) -> Planned {
         return Ok(SnapshotStep::Restore(state));
     }
     if seen.snapshot.source_is_gone() {
-        let volume = seen.snapshot.spec.volume_name.clone().unwrap_or_default();
-        return Ok(SnapshotStep::Wait(SnapshotWaiting::VolumeEnds(volume)));
+        return Ok(SnapshotStep::Wait(SnapshotWaiting::VolumeEnds(gone(seen))));
     }
-    if let Some(id) = unconfirmed(seen.snapshot, assignment) {
-        let holders = looked.holders.as_ref().ok_or_else(|| Look::Holders(id.to_owned()))?;
+    if is_unconfirmed(seen.snapshot, assignment) {
+        let said = match Said::of(seen.snapshot, assignment) {
+            Ok(Some(said)) => said,
+            Ok(None) => return Ok(SnapshotStep::Idle),
+            Err(NotWhole) => return Ok(SnapshotStep::Wait(SnapshotWaiting::NotWhole)),
+        };
+        let holders = looked.holders.as_ref().ok_or_else(|| Look::Holders(said.ids()))?;
         let Some(holder) = holders.first() else {
-            return Ok(SnapshotStep::Assign(confirmed(assignment, id)));
+            return Ok(SnapshotStep::Assign(Box::new(confirmed(assignment, said))));
         };
         let shared = SnapshotStep::Wait(SnapshotWaiting::Shared(holder.words.clone()));
         if seen.snapshot.state() == SnapshotState::Ready {
@@ -64,47 +72,60 @@ fn bring_up(seen: &Seen<'_>, looked: &Looked) -> Planned {
     }
 }
 
-/// What an agent says that the driver has answered, of which nobody has looked yet whether it is another Snapshot's: a node may
-/// lie, and so may a driver (rule R13).
-fn unconfirmed<'a>(snapshot: &'a Snapshot, assignment: &SnapshotAssignment) -> Option<&'a str> {
+/// Whether an agent says that the driver has answered something, of which nobody has looked yet whether it is another Snapshot's:
+/// a node may lie, and so may a driver (rule R13).
+fn is_unconfirmed(snapshot: &Snapshot, assignment: &SnapshotAssignment) -> bool {
     let is_there = matches!(snapshot.state(), SnapshotState::Created | SnapshotState::Ready);
-    snapshot.said_handle().filter(|_| is_there && assignment.snapshot_handle.is_none())
+    is_there && snapshot.said_handle().is_some() && assignment.snapshot_handle.is_none()
+}
+
+/// The Volume that is deleted, or gone, before a snapshot of it was begun.
+fn gone(seen: &Seen<'_>) -> String {
+    let is_gone =
+        |of: &&VolumeSeen<'_>| of.volume.is_none_or(|volume| volume.metadata.deletion_timestamp.is_some());
+    let of = seen.volumes.iter().find(is_gone).or(seen.volumes.first());
+    of.map(|of| of.name.to_owned()).unwrap_or_default()
 }
 
 fn first_assignment(seen: &Seen<'_>, looked: &Looked) -> Planned {
     if let Some(why) = kept_back(seen) {
         return Ok(SnapshotStep::Wait(why));
     }
-    let spec = &seen.snapshot.spec;
+    let (snapshot, spec) = (seen.snapshot, &seen.snapshot.spec);
     let plugin_name = seen.plugin_name.to_owned();
-    let taken = seen.volume.and_then(|volume| Some((volume, ready(volume, seen.lock)?)));
-    let (operation, controller) = match (&taken, &spec.snapshot_handle) {
+    let (operation, controller) = match &spec.snapshot_handle {
+        // Of several volumes each may have its own.
+        None if snapshot.is_group() => (SnapshotOperation::Create, chosen(seen)),
         // Who makes the volume's controller calls takes its snapshots too (rule R2).
-        (Some((volume, _)), _) => {
-            let Some(controller) = caller(seen.lock, Some(volume)) else {
-                let volume = volume.metadata.name.clone().unwrap_or_default();
-                return Ok(SnapshotStep::Wait(SnapshotWaiting::NoCaller(volume)));
+        None => {
+            let Some(of) = seen.volumes.first() else { return Ok(SnapshotStep::Idle) };
+            let Some(controller) = caller(of.lock, of.volume) else {
+                return Ok(SnapshotStep::Wait(SnapshotWaiting::NoCaller(of.name.to_owned())));
             };
             (SnapshotOperation::Create, Some(controller.clone()))
         }
-        (None, Some(id)) => {
+        Some(id) => {
             // It may be about to be deleted as another Snapshot's.
-            let holders = looked.holders.as_ref().ok_or_else(|| Look::Holders(id.clone()))?;
+            let ids = [id].into_iter().chain(&spec.member_handles).cloned();
+            let holders = looked.holders.as_ref().ok_or_else(|| Look::Holders(ids.collect()))?;
             if let Some(ends) = holders.iter().find(|holder| holder.ends) {
                 return Ok(SnapshotStep::Wait(SnapshotWaiting::HandleEnds(ends.words.clone())));
             }
             (SnapshotOperation::List, chosen(seen))
         }
-        (None, None) => return Ok(SnapshotStep::Idle),
     };
     let Some(controller) = controller else {
         return Ok(SnapshotStep::Wait(SnapshotWaiting::NoInstance(plugin_name)));
     };
-    let named = match secrets::of(seen, taken.as_ref().map(|(volume, _)| *volume)) {
+    let named = match secrets::of(seen) {
         Ok(named) => named,
-        Err(lack) => return Ok(SnapshotStep::Wait(SnapshotWaiting::Secret(lack))),
+        Err(why) => return Ok(SnapshotStep::Wait(why)),
     };
-    Ok(SnapshotStep::Assign(SnapshotAssignment {
+    let taken: Vec<_> = seen.volumes.iter().filter_map(ready).collect();
+    let (volume, volumes) =
+        if snapshot.is_group() { (None, taken) } else { (taken.into_iter().next(), Vec::new()) };
+    let member = |id: &String| SnapshotMember { volume_handle: None, snapshot_handle: id.clone() };
+    Ok(SnapshotStep::Assign(Box::new(SnapshotAssignment {
         operation,
         controller,
         plugin_name,
@@ -113,23 +134,33 @@ fn first_assignment(seen: &Seen<'_>, looked: &Looked) -> Planned {
         plugin_secret_name: named.of_plugin,
         snapshot_handle: spec.snapshot_handle.clone(),
         accessible_topology: places(seen).required.to_vec(),
-        volume: taken.map(|(_, of)| of),
-    }))
+        volume,
+        is_group: snapshot.is_group(),
+        volumes,
+        members: spec.member_handles.iter().map(member).collect(),
+    })))
 }
 
 /// Why nothing can be begun for a Snapshot, as the caches say.
 fn kept_back(seen: &Seen<'_>) -> Option<SnapshotWaiting> {
     let spec = &seen.snapshot.spec;
-    if let Some(name) = &spec.volume_name {
-        let Some(volume) = seen.volume else { return Some(SnapshotWaiting::NoVolume(name.clone())) };
+    let plugin = seen.plugin_name.to_owned();
+    for of in &seen.volumes {
+        let name = of.name.to_owned();
+        let Some(volume) = of.volume else {
+            let field = if seen.snapshot.is_group() { "spec.volumeNames" } else { "spec.volumeName" };
+            return Some(SnapshotWaiting::NoVolume { volume: name, field });
+        };
         if volume.metadata.deletion_timestamp.is_some() {
-            return Some(SnapshotWaiting::VolumeEnds(name.clone()));
+            return Some(SnapshotWaiting::VolumeEnds(name));
         }
-        if ready(volume, seen.lock).is_none() {
-            return Some(SnapshotWaiting::VolumeNotReady(name.clone()));
+        if volume.spec.plugin_name != plugin {
+            return Some(SnapshotWaiting::PluginsDiffer { volume: name, plugin });
+        }
+        if ready(of).is_none() {
+            return Some(SnapshotWaiting::VolumeNotReady(name));
         }
     }
-    let plugin = seen.plugin_name.to_owned();
     if seen.plugin.balancing.is_none() {
         return Some(SnapshotWaiting::PluginNotFound(plugin));
     }
@@ -142,22 +173,40 @@ fn kept_back(seen: &Seen<'_>) -> Option<SnapshotWaiting> {
     if let Some(lack) = &seen.not_allowed {
         return Some(SnapshotWaiting::NotAllowed(lack.clone()));
     }
-    match (spec.volume_name.is_some(), seen.takes) {
-        (true, Some(false)) => Some(SnapshotWaiting::CannotSnapshot(plugin)),
-        (true, None) => Some(SnapshotWaiting::NoInstance(plugin)),
-        (true, Some(true)) | (false, _) => None,
+    if seen.plugin.balancing == Some(Balancing::PerTopology)
+        && let Some((first, other)) = apart(seen)
+    {
+        return Some(SnapshotWaiting::PlacesDiffer(first.to_owned(), other.to_owned()));
+    }
+    // A driver without them cannot be asked for a group either.
+    let (is_group, is_registered) = (seen.snapshot.is_group(), spec.snapshot_handle.is_some());
+    match seen.takes {
+        Some(false) if is_group => Some(SnapshotWaiting::CannotSnapshotGroup(plugin)),
+        Some(false) if !is_registered => Some(SnapshotWaiting::CannotSnapshot(plugin)),
+        None if !is_registered => Some(SnapshotWaiting::NoInstance(plugin)),
+        Some(_) | None => None,
     }
 }
 
 /// What a snapshot of this Volume names, if one can be taken of it now.
-fn ready(volume: &Volume, lock: Option<&VolumeHandle>) -> Option<SnapshotVolume> {
+fn ready(of: &VolumeSeen<'_>) -> Option<SnapshotVolume> {
+    let volume = of.volume?;
     let uid = volume.metadata.uid.clone()?;
     let is_ready = volume.state() == VolumeState::Ready && volume.metadata.deletion_timestamp.is_none();
-    let lock = lock.filter(|lock| is_ready && lock.spec.volume.uid == uid)?;
+    let lock = of.lock.filter(|lock| is_ready && lock.spec.volume.uid == uid)?;
     let handle_name = lock.metadata.name.clone()?;
-    Some(SnapshotVolume { uid, volume_handle: lock.spec.volume_handle.clone(), handle_name })
+    Some(SnapshotVolume {
+        name: Some(of.name.to_owned()),
+        uid,
+        volume_handle: lock.spec.volume_handle.clone(),
+        handle_name,
+    })
 }
 
 #[cfg(test)]
 #[path = "plan_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "group_tests.rs"]
+mod group_tests;

@@ -4,6 +4,7 @@ use crate::api::attachment::ControllerRef;
 use crate::api::plugin::Balancing;
 use crate::api::secrets::{SecretName, SecretTemplates};
 use crate::api::volume::DeletionPolicy;
+use crate::api::{Volume, VolumeHandle, VolumeState};
 use crate::fixtures;
 use crate::snapshot::Holder;
 use crate::volume::InstanceSeen;
@@ -35,6 +36,7 @@ impl Case {
     fn new() -> Self {
         let mut volume = Volume::default();
         volume.metadata.uid = Some("vol".into());
+        volume.spec.plugin_name = "plugin".into();
         volume.spec.assignment.get_or_insert_default().controller = Some(at("node-1"));
         volume.status.get_or_insert_default().state = VolumeState::Ready;
         let mut lock = VolumeHandle::default();
@@ -64,7 +66,8 @@ impl Case {
         let snapshot_handle = is_there.then(|| "snap-1".to_owned());
         let status = case.snapshot.status.get_or_insert_default();
         (status.state, status.snapshot_handle) = (state, snapshot_handle.clone());
-        case.snapshot.spec.assignment = Some(SnapshotAssignment { operation, snapshot_handle, ..assignment });
+        case.snapshot.spec.assignment =
+            Some(SnapshotAssignment { operation, snapshot_handle, ..*assignment });
         case.snapshot.metadata.finalizers = Some(vec![FINALIZER.into()]);
         case
     }
@@ -113,11 +116,14 @@ impl Case {
             driver: "driver",
             takes: self.takes,
             not_allowed: None,
-            volume: self.volume.as_ref(),
-            lock: self.lock.as_ref(),
+            volumes: self.snapshot.spec.volumes().map(|name| self.of(name)).collect(),
             made_from: self.made_from.clone(),
         };
         plan(&seen, &self.looked)
+    }
+
+    fn of<'a>(&'a self, name: &'a str) -> VolumeSeen<'a> {
+        VolumeSeen { name, volume: self.volume.as_ref(), lock: self.lock.as_ref() }
     }
 
     /// Who is given which call.
@@ -168,7 +174,10 @@ fn what_cannot_be_taken_says_why() {
         change(&mut case);
         case.waits()
     };
-    assert_eq!(told(|case| case.volume = None), SnapshotWaiting::NoVolume("data".into()));
+    assert_eq!(
+        told(|case| case.volume = None),
+        SnapshotWaiting::NoVolume { volume: "data".into(), field: "spec.volumeName" }
+    );
     assert_eq!(told(|case| case.lock = None), SnapshotWaiting::VolumeNotReady("data".into()));
     let pending = |case: &mut Case| {
         case.volume.as_mut().unwrap().status.as_mut().unwrap().state = VolumeState::Pending;
@@ -179,11 +188,11 @@ fn what_cannot_be_taken_says_why() {
     assert_eq!(told(|case| case.takes = Some(false)), SnapshotWaiting::CannotSnapshot("plugin".into()));
     assert_eq!(told(|case| case.takes = None), SnapshotWaiting::NoInstance("plugin".into()));
     let uncalled = |case: &mut Case| case.volume.as_mut().unwrap().spec.assignment = None;
-    assert_eq!(told(uncalled), SnapshotWaiting::NoCaller(String::new()));
+    assert_eq!(told(uncalled), SnapshotWaiting::NoCaller("data".into()));
 }
 
 fn holder(name: &str, ends: bool) -> Holder {
-    Holder { words: format!("Snapshot {name}"), ends, ordered: false, registered: false }
+    Holder { words: format!("Snapshot {name}"), ends, ordered: false, has_it: false, registered: false }
 }
 
 #[test]
@@ -192,7 +201,7 @@ fn one_that_exists_is_looked_for_by_any_instance() {
     (case.volume, case.lock, case.takes) = (None, None, None);
     case.snapshot.spec.volume_name = None;
     case.snapshot.spec.snapshot_handle = Some("snap-9".into());
-    assert_eq!(case.plan(), SnapshotStep::Look(Look::Holders("snap-9".into())));
+    assert_eq!(case.plan(), SnapshotStep::Look(Look::Holders(vec!["snap-9".into()])));
     case.looked.holders = Some(vec![holder("other", true)]);
     assert_eq!(case.waits(), SnapshotWaiting::HandleEnds("Snapshot other".into()));
     case.looked.holders = Some(vec![holder("other", false)]);
@@ -210,7 +219,7 @@ fn what_an_agent_says_counts_when_nobody_else_has_it() {
         let mut case = Case::assigned(SnapshotOperation::Create, state);
         case.assignment().snapshot_handle = None;
         assert_eq!(case.snapshot.handle(), None);
-        assert_eq!(case.plan(), SnapshotStep::Look(Look::Holders("snap-1".into())));
+        assert_eq!(case.plan(), SnapshotStep::Look(Look::Holders(vec!["snap-1".into()])));
         case.looked.holders = Some(vec![holder("victim", false)]);
         assert_eq!(case.waits(), SnapshotWaiting::Shared("Snapshot victim".into()));
         // Nor is it deleted under that one.
@@ -274,7 +283,7 @@ fn a_deleted_one_goes_after_all_that_is_made_of_it_and_all_that_stands_for_it() 
     case.looked.made_from = Some(Some("Volume unseen".into()));
     assert_eq!(case.waits(), SnapshotWaiting::InUse("Volume unseen".into()));
     case.looked.made_from = Some(None);
-    assert_eq!(case.plan(), SnapshotStep::Look(Look::Holders("snap-1".into())));
+    assert_eq!(case.plan(), SnapshotStep::Look(Look::Holders(vec!["snap-1".into()])));
     case.looked.holders = Some(vec![holder("other", false)]);
     assert_eq!(case.waits(), SnapshotWaiting::Shared("Snapshot other".into()));
     // Of two that end nobody waits for the other, until one is ordered.
@@ -371,7 +380,7 @@ fn the_secret_is_fixed_when_it_is_taken_up() {
     let secret_of = |case: &Case| {
         let SnapshotStep::Assign(assignment) = case.plan() else { panic!("{:?}", case.plan()) };
         let mut taken_up = case.snapshot.clone();
-        taken_up.spec.assignment = Some(assignment);
+        taken_up.spec.assignment = Some(*assignment);
         match taken_up.secret() {
             Some(SecretName::OfUser(name)) => format!("the user's {name}"),
             Some(SecretName::OfPlugin(name)) => format!("the Plugin's {name}"),

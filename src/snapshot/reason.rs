@@ -8,7 +8,12 @@ use crate::plugin::secrets::NoSecretName;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SnapshotWaiting {
     /// No Volume of the name that it gives.
-    NoVolume(String),
+    NoVolume {
+        /// The name.
+        volume: String,
+        /// The field that gives it.
+        field: &'static str,
+    },
     /// The Volume of that name is being deleted.
     VolumeEnds(String),
     /// The Volume is not Ready.
@@ -30,6 +35,21 @@ pub enum SnapshotWaiting {
     Secret(NoSecretName),
     /// The driver takes no snapshots.
     CannotSnapshot(String),
+    /// The driver takes none of several volumes at one moment.
+    CannotSnapshotGroup(String),
+    /// A Volume of a group is of another Plugin than the first one.
+    PluginsDiffer {
+        /// Name of the Volume.
+        volume: String,
+        /// The Plugin of the first one.
+        plugin: String,
+    },
+    /// These two Volumes of a group are at different places, each of which an instance of its own reaches.
+    PlacesDiffer(String, String),
+    /// These two Volumes of a group name different Secrets.
+    SecretsDiffer(String, String),
+    /// An agent says that the driver has a group without one member of each volume.
+    NotWhole,
     /// No instance of the Plugin can make the call.
     NoInstance(String),
     /// Nobody makes the controller calls of the volume.
@@ -56,14 +76,18 @@ impl SnapshotWaiting {
     #[must_use]
     pub fn reason(&self) -> Reason {
         match self {
-            Self::NoVolume(_) => Reason::VolumeNotFound,
+            Self::NoVolume { .. } => Reason::VolumeNotFound,
             Self::VolumeEnds(_) => Reason::VolumeDeleted,
             Self::VolumeNotReady(_) => Reason::VolumeNotReady,
             Self::PluginNotFound(_) | Self::PluginEnds(_) => Reason::PluginNotFound,
             Self::DuplicateDriver { .. } => Reason::DuplicateDriver,
             Self::NotAllowed(_) => Reason::NotAllowed,
             Self::Secret(_) => Reason::SecretUnreadable,
-            Self::CannotSnapshot(_) => Reason::CannotSnapshot,
+            Self::CannotSnapshot(_) | Self::CannotSnapshotGroup(_) => Reason::CannotSnapshot,
+            Self::PluginsDiffer { .. } | Self::PlacesDiffer(..) | Self::SecretsDiffer(..) => {
+                Reason::VolumesDiffer
+            }
+            Self::NotWhole => Reason::AnswerRefused,
             Self::NoInstance(_) | Self::NoCaller(_) | Self::CannotDelete(_) => Reason::NoInstance,
             Self::AgentNotHeard { .. } => Reason::AgentNotHeard,
             Self::InUse(_) => Reason::InUse,
@@ -75,8 +99,8 @@ impl SnapshotWaiting {
     #[must_use]
     pub fn message(&self) -> String {
         match self {
-            Self::NoVolume(volume) => format!(
-                "spec.volumeName: this namespace has no Volume {volume}; create it, or delete this Snapshot and create one with \
+            Self::NoVolume { volume, field } => format!(
+                "{field}: this namespace has no Volume {volume}; create it, or delete this Snapshot and create one with \
                  the right name"
             ),
             Self::VolumeEnds(volume) => format!(
@@ -106,6 +130,25 @@ impl SnapshotWaiting {
                 "the driver of Plugin {plugin} takes no snapshots (no CREATE_DELETE_SNAPSHOT); a copy of a Volume is made by a \
                  Volume with spec.source.volumeName, where the driver has CLONE_VOLUME"
             ),
+            Self::CannotSnapshotGroup(plugin) => format!(
+                "the driver of Plugin {plugin} takes no snapshots of several volumes at one moment (no \
+                 CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT); take one of each Volume with spec.volumeName"
+            ),
+            Self::PluginsDiffer { volume, plugin } => format!(
+                "spec.volumeNames: Volume {volume} is of another Plugin than {plugin}, and a driver keeps what its own volumes hold; \
+                 delete this Snapshot and create one for each Plugin"
+            ),
+            Self::PlacesDiffer(one, other) => format!(
+                "spec.volumeNames: Volumes {one} and {other} are at different places, and each instance of the Plugin makes the calls \
+                 of one place (balancing PerTopology): delete this Snapshot and create one for each place"
+            ),
+            Self::SecretsDiffer(one, other) => format!(
+                "spec.volumeNames: Volumes {one} and {other} name different Secrets, and a group is one call: delete this Snapshot and \
+                 create one whose spec.secretName says which"
+            ),
+            Self::NotWhole => "status.members has not one member of each Volume, which the driver cannot have answered: look at \
+                               the node that makes the calls"
+                .to_owned(),
             Self::NoInstance(plugin) => format!(
                 "no instance of Plugin {plugin} serves the Controller service: see kubectl get plugininstances"
             ),

@@ -2,6 +2,7 @@
 
 use super::size::asked;
 use super::{handle_of, is_of_driver};
+use crate::api::snapshot::SnapshotMember;
 use crate::api::volume::{AssignedSource, Segments};
 use crate::api::{Snapshot, SnapshotState, Volume, VolumeState, quantity};
 
@@ -28,6 +29,8 @@ pub enum SourceSeen<'a> {
         name: &'a str,
         /// The Snapshot, if there is one.
         snapshot: Option<&'a Snapshot>,
+        /// Of a group, the Volume whose snapshot it is to be.
+        member: Option<&'a str>,
         /// The driver that is to make a volume of it.
         driver: &'a str,
     },
@@ -75,6 +78,28 @@ pub enum SourceLack {
         /// Name of its Plugin.
         plugin: String,
     },
+    /// It is a group, and the Volume does not say of which Volume's snapshot it is to be made, or of one that the group has not.
+    #[error(
+        "spec.source.volumeName: {object} is of the Volumes {volumes}; delete this Volume and create one that names one of them"
+    )]
+    WhichMember {
+        /// The object.
+        object: String,
+        /// The names of its Volumes.
+        volumes: String,
+    },
+    /// It is a group that was registered, of which nobody knows which snapshot is of which volume.
+    #[error(
+        "spec.source: {0} is a group that was registered, and its members are not known by Volumes; register the one that is wanted \
+         by a Snapshot with spec.snapshotHandle"
+    )]
+    RegisteredGroup(String),
+    /// It is of one volume, and the Volume names one beside it.
+    #[error(
+        "spec.source.volumeName: {0} is of one volume; delete this Volume and create one that names just the Snapshot, or just the \
+         Volume"
+    )]
+    NotGroup(String),
     /// It is larger than the Volume is to be.
     #[error(
         "spec.capacity is less than the {size} that {object} has; delete this Volume and create one that is at least as large"
@@ -140,7 +165,7 @@ pub(super) fn assigned(
             let uid = of.metadata.uid.clone().unwrap_or_default();
             Ok(Some(AssignedSource { uid, volume_handle: Some(id.to_owned()), snapshot_handle: None }))
         }
-        SourceSeen::Snapshot { name, snapshot: of, driver } => {
+        SourceSeen::Snapshot { name, snapshot: of, member, driver } => {
             let what = format!("Snapshot {name}");
             let of = of.ok_or_else(|| SourceLack::Missing(what.clone()))?;
             if of.metadata.deletion_timestamp.is_some() {
@@ -152,14 +177,44 @@ pub(super) fn assigned(
             if of.spec.assignment.as_ref().is_some_and(|assignment| assignment.driver_name != driver) {
                 return Err(SourceLack::OtherDriver(what));
             }
-            let id = of.handle().filter(|_| of.state() == SnapshotState::Ready);
-            let id = id.ok_or_else(|| SourceLack::NotReady(what.clone()))?;
-            let size = of.status.as_ref().and_then(|status| status.restore_size_bytes);
+            let (id, size) = kept(of, member, &what)?;
             is_large_enough(volume, what, size)?;
             let uid = of.metadata.uid.clone().unwrap_or_default();
-            Ok(Some(AssignedSource { uid, volume_handle: None, snapshot_handle: Some(id.to_owned()) }))
+            Ok(Some(AssignedSource { uid, volume_handle: None, snapshot_handle: Some(id) }))
         }
     }
+}
+
+/// The snapshot of the driver that a Snapshot stands for, of a group that of the Volume `member`, and what a volume of it needs at
+/// least, in bytes.
+fn kept(of: &Snapshot, member: Option<&str>, what: &str) -> Result<(String, Option<i64>), SourceLack> {
+    let not_ready = || SourceLack::NotReady(what.to_owned());
+    let is_ready = of.state() == SnapshotState::Ready;
+    if !of.is_group() {
+        if member.is_some() {
+            return Err(SourceLack::NotGroup(what.to_owned()));
+        }
+        let id = of.handle().filter(|_| is_ready).ok_or_else(not_ready)?;
+        let size = of.status.as_ref().and_then(|status| status.restore_size_bytes);
+        return Ok((id.to_owned(), size));
+    }
+    if of.spec.volume_names.is_empty() {
+        return Err(SourceLack::RegisteredGroup(what.to_owned()));
+    }
+    let member = member.filter(|member| of.spec.volume_names.iter().any(|name| name == member));
+    let member = member.ok_or_else(|| SourceLack::WhichMember {
+        object: what.to_owned(),
+        volumes: of.spec.volume_names.join(", "),
+    })?;
+    let volume = of.taken_of().into_iter().find(|(name, _)| *name == member).and_then(|(_, of)| of);
+    let is_of = |kept: &&SnapshotMember| {
+        volume.is_some_and(|volume| kept.volume_handle.as_ref() == Some(&volume.volume_handle))
+    };
+    let mut members = of.spec.assignment.iter().flat_map(|assignment| &assignment.members);
+    let id = members.find(is_of).filter(|_| is_ready).ok_or_else(not_ready)?.snapshot_handle.clone();
+    let mut said = of.status.iter().flat_map(|status| &status.members);
+    let size = said.find(|said| said.snapshot_handle == id).and_then(|said| said.restore_size_bytes);
+    Ok((id, size))
 }
 
 fn other_plugin(object: String, plugin: &str) -> SourceLack {

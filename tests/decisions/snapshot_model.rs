@@ -51,7 +51,7 @@ fn deletes(usual: Budget, deep: Budget) -> Config {
     let is_deep = std::env::var("MOOR_MODEL").is_ok_and(|v| v == "deep");
     let budget = if is_deep { deep } else { usual };
     let (volume, snapshot) = (DeletionPolicy::Delete, DeletionPolicy::Delete);
-    Config { budget, volume, snapshot, bold: false, origin_goes: true, copies: true }
+    Config { budget, volume, snapshot, bold: false, origin_goes: true, copies: true, group: false }
 }
 
 /// A leader lists what is made of the source, and has it deleted later; another one assigns meanwhile.
@@ -89,6 +89,22 @@ fn an_agent_is_slow_and_dies() {
 fn answers_are_lost() {
     let usual = Budget { lost: 1, fail: 1, crash: 1, ..NONE };
     check("lost answers", deletes(usual, Budget { old_leader: 1, ..usual }));
+}
+
+/// Of several volumes at one moment: what is made of a member, and what is deleted with all of them.
+#[test]
+fn a_group_is_deleted_and_restored_by_slow_leaders() {
+    let usual = Budget { old_leader: 1, slow_leader: 1, ..NONE };
+    let config = deletes(usual, Budget { slow_leader: 2, ..usual });
+    check("two slow leaders, a group", Config { origin_goes: false, group: true, ..config });
+}
+
+/// The same with its Volume, outcomes that are unknown, and calls that fail.
+#[test]
+fn the_answers_about_a_group_are_lost() {
+    let usual = Budget { lost: 1, fail: 1, ..NONE };
+    let config = deletes(usual, Budget { crash: 1, ..usual });
+    check("lost answers, a group", Config { group: true, ..config });
 }
 
 /// What the volume and the snapshot have at the driver stays, and their lock goes all the same.

@@ -21,13 +21,13 @@ pub(super) type Recognition = HashMap<String, Recognised>;
 /// The ids that are listed, were made for moor, and for which no object of these answers: neither by its id nor by being the one that
 /// they were made for, which may not know its id yet. The objects are those of all drivers, as they were after the listing.
 pub(super) fn without_object(listed: &Recognition, entries: &Entries, objects: &[Said]) -> BTreeSet<String> {
-    let said = |said: &Said| [said.id.clone(), said.rejected.clone()];
-    let ids: HashSet<String> = objects.iter().flat_map(said).flatten().collect();
+    let ids = objects.iter().flat_map(|said| said.id.iter().chain(&said.rejected).chain(&said.members));
+    let ids: HashSet<&String> = ids.collect();
     let uids: HashSet<&str> = objects.iter().map(|said| said.uid.as_str()).collect();
     let names: HashSet<&str> = objects.iter().filter_map(|said| said.made_as.as_deref()).collect();
     let is_orphan = |(id, found): &(&String, &Recognised)| {
         let name = entries.get(&found.uid).and_then(|entry| entry.name.as_deref());
-        let is_known = ids.contains(*id) || uids.contains(found.uid.as_str());
+        let is_known = ids.contains(id) || uids.contains(found.uid.as_str());
         // What nobody could register nobody could put right.
         name.is_some_and(|name| !names.contains(name)) && !is_known && id.len() <= MAX_HANDLE && is_plain(id)
     };

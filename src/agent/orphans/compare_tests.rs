@@ -14,6 +14,7 @@ fn said(uid: &str, id: Option<&str>) -> Said {
         made_as: Some(format!("moor-{uid}")),
         id: id.map(str::to_owned),
         rejected: None,
+        members: Vec::new(),
         caller: None,
         stands: id.is_some(),
         is_missed: false,
@@ -23,7 +24,12 @@ fn said(uid: &str, id: Option<&str>) -> Said {
 /// Entries by UID, name and id, all of them listed before.
 fn entries(all: &[(&str, Option<&str>, Option<&str>)]) -> Entries {
     let entry = |(uid, name, id): &(&str, Option<&str>, Option<&str>)| {
-        let entry = Entry { name: name.map(str::to_owned), id: id.map(str::to_owned), listed: true };
+        let entry = Entry {
+            name: name.map(str::to_owned),
+            id: id.map(str::to_owned),
+            listed: true,
+            members: Vec::new(),
+        };
         ((*uid).to_owned(), entry)
     };
     all.iter().map(entry).collect()

@@ -28,9 +28,19 @@ pub(super) struct Entry {
     /// Its id, once that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
+    /// Of a group the ids of its members.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<String>,
     /// Its driver has listed it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub listed: bool,
+}
+
+impl Entry {
+    /// The ids under which a driver may list it.
+    pub fn ids(&self) -> impl Iterator<Item = &String> {
+        self.id.iter().chain(&self.members)
+    }
 }
 
 /// Entries by the UIDs of the objects that they are of.
@@ -68,6 +78,9 @@ impl Ledger {
         let id = said.id.as_ref().or(said.rejected.as_ref());
         self.change(driver, said.kind, &said.uid, |entry| {
             entry.name.clone_from(&said.made_as);
+            if !said.members.is_empty() {
+                entry.members.clone_from(&said.members);
+            }
             if let Some(id) = id.filter(|id| entry.id.as_ref() != Some(id)) {
                 entry.id = Some(id.clone());
                 entry.listed = false;
@@ -143,7 +156,7 @@ impl Index {
         let (made, registered): (Vec<_>, Vec<_>) =
             entries.iter().partition(|(_, entry)| entry.name.is_some());
         let ids = registered.into_iter().chain(made);
-        let ids = ids.filter_map(|(uid, entry)| Some((entry.id.clone()?, uid.clone())));
+        let ids = ids.flat_map(|(uid, entry)| entry.ids().map(move |id| (id.clone(), uid.clone())));
         let names =
             entries.iter().filter_map(|(uid, entry)| Some((core_of(entry.name.as_ref()?), uid.clone())));
         Self { by_id: ids.collect(), by_name: names.collect() }

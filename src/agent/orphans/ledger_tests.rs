@@ -14,6 +14,7 @@ fn said(uid: &str, name: Option<&str>, id: Option<&str>) -> Said {
         made_as: name,
         id,
         rejected: None,
+        members: Vec::new(),
         caller: None,
         stands: true,
         is_missed: false,
@@ -22,7 +23,12 @@ fn said(uid: &str, name: Option<&str>, id: Option<&str>) -> Said {
 
 fn index(names: &[(&str, &str, Option<&str>)]) -> Index {
     let entry = |(uid, name, id): &(&str, &str, Option<&str>)| {
-        let entry = Entry { name: Some((*name).into()), id: id.map(str::to_owned), listed: false };
+        let entry = Entry {
+            name: Some((*name).into()),
+            id: id.map(str::to_owned),
+            listed: false,
+            members: Vec::new(),
+        };
         ((*uid).to_owned(), entry)
     };
     Index::of(&names.iter().map(entry).collect())
@@ -60,7 +66,10 @@ fn an_id_that_is_known_stays_and_another_one_was_not_listed_yet() {
     ledger.settle("d", StorageKind::Volume, ["a".to_owned()].iter(), std::iter::empty());
     ledger.take_in("d", &said("a", Some("moor-a"), None));
     let known = |ledger: &Ledger| ledger.entries("d", StorageKind::Volume)["a"].clone();
-    assert_eq!(known(&ledger), Entry { name: Some("moor-a".into()), id: Some("1".into()), listed: true });
+    assert_eq!(
+        known(&ledger),
+        Entry { name: Some("moor-a".into()), id: Some("1".into()), listed: true, members: Vec::new() }
+    );
     ledger.take_in("d", &said("a", Some("moor-a"), Some("2")));
     assert_eq!((known(&ledger).id.as_deref(), known(&ledger).listed), (Some("2"), false));
     assert!(ledger.entries("other", StorageKind::Volume).is_empty());

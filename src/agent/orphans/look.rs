@@ -156,7 +156,7 @@ impl Round {
         for said in of_driver {
             ledger.take_in(driver, said);
         }
-        let is_listed = |entry: &Entry| entry.id.as_ref().is_some_and(|id| listed.contains_key(id));
+        let is_listed = |entry: &Entry| entry.ids().any(|id| listed.contains_key(id));
         let there: HashSet<&str> =
             listed.values().map(|found| &*found.uid).chain(objects.iter().map(|said| &*said.uid)).collect();
         let by_id = self.entries.iter().filter(|(_, entry)| is_listed(entry)).map(|(uid, _)| uid);

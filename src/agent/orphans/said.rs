@@ -23,6 +23,8 @@ pub(super) struct Said {
     pub id: Option<String>,
     /// What else it answers for: what its driver made and nobody can use.
     pub rejected: Option<String>,
+    /// Of a group the ids of its members, which its driver lists, and not the group.
+    pub members: Vec<String>,
     /// The controller instance that was given its calls.
     pub caller: Option<String>,
     /// The storage is there, as moor knows, and is to stay.
@@ -46,6 +48,7 @@ impl From<&Volume> for Said {
             made_as: volume.spec.volume_handle.is_none().then(made_as),
             id: handle_of(volume).map(str::to_owned),
             rejected: volume.rejected().map(|rejected| rejected.volume_handle.clone()),
+            members: Vec::new(),
             caller: volume.caller().map(|caller| caller.instance.clone()),
             stands: volume.state() == VolumeState::Ready && meta.deletion_timestamp.is_none(),
             is_missed: find_as(conditions, STORAGE_FOUND, "False").is_some(),
@@ -72,9 +75,20 @@ impl From<&Snapshot> for Said {
             made_as: spec.snapshot_handle.is_none().then(made_as),
             id: id.map(str::to_owned),
             rejected: None,
+            members: members_of(snapshot),
             caller: snapshot.caller().map(|caller| caller.instance.clone()),
-            stands: is_there && meta.deletion_timestamp.is_none(),
+            stands: is_there && !snapshot.is_group() && meta.deletion_timestamp.is_none(),
             is_missed: find_as(conditions, STORAGE_FOUND, "False").is_some(),
         }
     }
+}
+
+fn members_of(snapshot: &Snapshot) -> Vec<String> {
+    let known = snapshot.spec.assignment.iter().flat_map(|assignment| &assignment.members);
+    let said = snapshot.status.iter().flat_map(|status| &status.members);
+    let ids = known.map(|member| &member.snapshot_handle).chain(said.map(|member| &member.snapshot_handle));
+    let mut ids: Vec<String> = ids.chain(&snapshot.spec.member_handles).cloned().collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids
 }

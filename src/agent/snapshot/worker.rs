@@ -7,19 +7,23 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::answers::{Answer, call, deleted, prepare, rpc_of};
+use super::answers::{Answer, deleted};
+use super::call::call;
+use super::prepared::{prepare, rpc_of};
 use crate::agent::calls::attempt::{Counted, Due, NotDone, Word};
 use crate::agent::calls::budgets::LATER;
 use crate::agent::calls::failure::{Failure, Pace};
+use crate::agent::calls::flights::Flight;
 use crate::agent::calls::not_made::says_not_made;
 use crate::agent::calls::retry::Step;
 use crate::agent::calls::status::{waits, went};
 use crate::agent::context::Agent;
 use crate::agent::queues::Parked;
 use crate::api::conditions::{Desired, Reason};
-use crate::api::snapshot::SnapshotStatus;
-use crate::api::{Snapshot, SnapshotState, VolumeHandle};
-use crate::csi::{CallError, Meaning, Rpc};
+use crate::api::snapshot::{SnapshotStatus, SnapshotVolume};
+use crate::api::{Snapshot, SnapshotState, Volume, VolumeHandle};
+use crate::csi::proto::csi::v1 as wire;
+use crate::csi::{CallError, Meaning};
 use crate::k8s::{ApiError, Next, read};
 use crate::snapshot::SnapshotWaiting;
 use crate::snapshot::calls::{self, AgentStep, SnapshotCall, SourceNow, Standing};
@@ -46,7 +50,7 @@ pub(crate) async fn work(agent: Arc<Agent>, uid: String) -> Next {
     }
     let due = Due {
         agent: &agent,
-        rpc: rpc_of(call),
+        rpc: rpc_of(call, &snapshot),
         driver: &assignment.driver_name,
         key: Parked::Snapshot(uid),
         word: Word::Term(agent.renewal.term()),
@@ -67,41 +71,34 @@ impl Pass<'_> {
     async fn attempt(&self, snapshot: &Arc<Snapshot>) -> Result<Next, NotDone> {
         let agent = self.due.agent;
         agent.is_due(&Step::of(&**snapshot, self.due.rpc))?;
-        let _flight = match handle_name(snapshot).filter(|_| self.call == SnapshotCall::Create) {
-            Some(handle) if agent.unended.is_running(&Parked::Handle(handle.to_owned())) => {
-                return Err(NotDone::Unended);
-            }
-            Some(handle) => Some(agent.flights.begin(handle, &self.due.key)?),
-            None => None,
-        };
+        let _flights = self.take_off(snapshot)?;
         let _turn = self.due.turn().await?;
         let prepared = match prepare(&self.due, snapshot).await {
             Ok(prepared) => prepared,
             Err(failure) => return self.failed(snapshot, &failure, |_| {}).await,
         };
         let live = match self.look(snapshot).await? {
-            (Standing::Valid, Some(live)) => live,
-            (Standing::Valid | Standing::Gone, _) => return Ok(Next::Done),
+            (Standing::Valid, Some(live), _) => live,
+            (Standing::Valid | Standing::Gone, ..) => return Ok(Next::Done),
             // One that is another agent's now is not for this one's cache, and what the watch brings wakes.
-            (Standing::Changed, live) => {
+            (Standing::Changed, live, _) => {
                 let ours = live.is_some_and(|live| agent.caches.snapshots.selects(&live));
                 return Ok(if ours { Next::Again } else { Next::Done });
             }
             // Whoever it is will be named in the order, which the watch brings.
-            (Standing::NotHolder, _) => return Ok(Next::After(LATER)),
-            (Standing::NotHeld, live) => {
-                let what = "no VolumeHandle holds the volume for the Volume that the snapshot is to be of, so the volume may be \
-                            somebody's; delete this Snapshot, with spec.deletionPolicy Retain if CreateSnapshot was called";
-                let failure = Failure::local(Reason::SourceNotHeld, Rpc::CreateSnapshot, what.into());
+            (Standing::NotHolder, ..) => return Ok(Next::After(LATER)),
+            (Standing::NotHeld, live, _) => {
+                let what = "no VolumeHandle holds the volume for a Volume that the snapshot is to be of, so the volume may be \
+                            somebody's; delete this Snapshot, with spec.deletionPolicy Retain if a snapshot may have been taken";
+                let failure = Failure::local(Reason::SourceNotHeld, self.due.rpc, what.into());
                 return self.failed(live.as_ref().unwrap_or(snapshot), &failure, |_| {}).await;
             }
             // For good, so that whoever deletes the Volume does not wait.
-            (Standing::SourceEnds, live) => {
+            (Standing::SourceEnds, live, gone) => {
                 let live = live.as_ref().unwrap_or(snapshot);
                 let mut after = live.status.clone().unwrap_or_default();
                 after.source_gone = true;
-                let volume = live.spec.volume_name.clone().unwrap_or_default();
-                let why = SnapshotWaiting::VolumeEnds(volume);
+                let why = SnapshotWaiting::VolumeEnds(gone.unwrap_or_default());
                 let desired = Desired { reason: why.reason(), message: why.message() };
                 waits(&mut after, &desired, live.metadata.generation, Timestamp::now());
                 write(agent, live, &after).await?;
@@ -117,23 +114,53 @@ impl Pass<'_> {
         }
     }
 
-    /// The live reads of [`calls::standing`]. The Snapshot last: that it is still to be taken is what a deletion ends.
-    async fn look(&self, snapshot: &Snapshot) -> Result<(Standing, Option<Arc<Snapshot>>), ApiError> {
+    /// Keeps other calls from the volumes of which a snapshot is taken, until the flights end.
+    fn take_off(&self, snapshot: &Snapshot) -> Result<Vec<Flight<'_>>, NotDone> {
+        let agent = self.due.agent;
+        let mut flights = Vec::new();
+        for (_, of) in self.taken_of(snapshot) {
+            if agent.unended.is_running(&Parked::Handle(of.handle_name.clone())) {
+                return Err(NotDone::Unended);
+            }
+            flights.push(agent.flights.begin(&of.handle_name, &self.due.key)?);
+        }
+        Ok(flights)
+    }
+
+    /// The volumes of which this call takes a snapshot, each with the name of its Volume.
+    fn taken_of<'s>(&self, snapshot: &'s Snapshot) -> Vec<(&'s str, &'s SnapshotVolume)> {
+        let creates = self.call == SnapshotCall::Create;
+        let all = snapshot.taken_of().into_iter().filter(|_| creates);
+        all.filter_map(|(name, of)| Some((name, of?))).collect()
+    }
+
+    /// The live reads of [`calls::standing`], and the first Volume that is deleted or gone. The Snapshot last: that it is still to
+    /// be taken is what a deletion ends.
+    async fn look(
+        &self,
+        snapshot: &Snapshot,
+    ) -> Result<(Standing, Option<Arc<Snapshot>>, Option<String>), ApiError> {
         let agent = self.due.agent;
         let namespace = snapshot.metadata.namespace.as_deref().unwrap_or_default();
-        let (mut volume, mut lock) = (None, None);
-        if self.call == SnapshotCall::Create {
-            if let Some(name) = &snapshot.spec.volume_name {
-                volume = read::get_live(&agent.writer.api(namespace), name).await?;
+        let (mut read, mut gone) = (Vec::new(), None);
+        for (name, of) in self.taken_of(snapshot) {
+            let volume: Option<Volume> = read::get_live(&agent.writer.api(namespace), name).await?;
+            let lock = agent.get_live::<VolumeHandle>(&of.handle_name).await?;
+            let is_there = |volume: &Volume| {
+                volume.metadata.uid.as_ref() == Some(&of.uid) && volume.metadata.deletion_timestamp.is_none()
+            };
+            if !volume.as_ref().is_some_and(is_there) {
+                gone.get_or_insert_with(|| name.to_owned());
             }
-            if let Some(name) = handle_name(snapshot) {
-                lock = agent.get_live::<VolumeHandle>(name).await?;
-            }
+            read.push((volume, lock));
         }
         let name = snapshot.metadata.name.as_deref().unwrap_or_default();
         let live = read::get_live(&agent.writer.api(namespace), name).await?;
-        let source = SourceNow { volume: volume.as_ref(), lock: lock.as_ref() };
-        let standing = calls::standing(self.call, snapshot, live.as_ref(), source);
+        let sources: Vec<_> = read
+            .iter()
+            .map(|(volume, lock)| SourceNow { volume: volume.as_ref(), lock: lock.as_ref() })
+            .collect();
+        let standing = calls::standing(self.call, snapshot, live.as_ref(), &sources);
         match &live {
             Some(live) if standing != Standing::Gone => {
                 agent.caches.snapshots.apply(live.clone());
@@ -142,7 +169,7 @@ impl Pass<'_> {
                 agent.caches.snapshots.remove_confirmed(snapshot.metadata.uid.as_deref().unwrap_or_default());
             }
         }
-        Ok((standing, live.map(Arc::new)))
+        Ok((standing, live.map(Arc::new), gone))
     }
 
     /// Writes that there may be a snapshot from now on: a crash must not hide that. Nothing if the Snapshot has changed.
@@ -157,7 +184,7 @@ impl Pass<'_> {
         let mut after = snapshot.status.clone().unwrap_or_default();
         after.may_exist = true;
         if after.last_error.is_none() {
-            let message = format!("CreateSnapshot is called on node {}", agent.node_name);
+            let message = format!("{} is called on node {}", self.due.rpc, agent.node_name);
             let desired = Desired::new(Reason::Creating, message);
             waits(&mut after, &desired, snapshot.metadata.generation, Timestamp::now());
         }
@@ -183,8 +210,15 @@ impl Pass<'_> {
         }
         agent.retries.clear(snapshot.metadata.uid.as_deref().unwrap_or_default());
         Ok(match answer {
-            Answer::There(there, _) if !there.ready_to_use => Next::After(until_asked(snapshot)),
-            Answer::There(..) | Answer::Unasked(_) | Answer::Deleted(_) | Answer::NotMade => Next::Done,
+            Answer::There(wire::Snapshot { ready_to_use: false, .. }, _)
+            | Answer::Group(wire::VolumeGroupSnapshot { ready_to_use: false, .. }, _) => {
+                Next::After(until_asked(snapshot))
+            }
+            Answer::There(..)
+            | Answer::Group(..)
+            | Answer::Unasked(_)
+            | Answer::Deleted(_)
+            | Answer::NotMade => Next::Done,
         })
     }
 
@@ -221,7 +255,7 @@ impl Pass<'_> {
     ) -> Result<Next, NotDone> {
         let agent = self.due.agent;
         let mut failure = failure.clone();
-        if snapshot.metadata.deletion_timestamp.is_some() && failure.rpc == Rpc::CreateSnapshot {
+        if snapshot.metadata.deletion_timestamp.is_some() && self.call == SnapshotCall::Create {
             // Who waits for this call wants its outcome, and can change nothing that would make it a better one.
             failure.pace = Pace::Usual;
             failure.message.push_str(
@@ -259,7 +293,7 @@ fn until_asked(snapshot: &Snapshot) -> Duration {
 /// Nothing was ever called. The write is guarded by the version that was planned on: whoever calls says so in it before.
 async fn never_begun(agent: &Agent, snapshot: &Snapshot) -> Result<Next, ApiError> {
     let mut after = snapshot.status.clone().unwrap_or_default();
-    let desired = deleted(&mut after, "it was deleted before CreateSnapshot was called".into());
+    let desired = deleted(&mut after, "it was deleted before a snapshot was begun".into());
     went(&mut after, &desired, snapshot.metadata.generation, Timestamp::now());
     write(agent, snapshot, &after).await?;
     agent.retries.clear(snapshot.metadata.uid.as_deref().unwrap_or_default());
@@ -269,7 +303,7 @@ async fn never_begun(agent: &Agent, snapshot: &Snapshot) -> Result<Next, ApiErro
 /// No call of it is running: this worker is the only one that makes them. The write is guarded by the version that was
 /// planned on, so a Snapshot that is another agent's by now is not given up here.
 async fn give_up(agent: &Agent, snapshot: &Snapshot, call: SnapshotCall) -> Result<Next, ApiError> {
-    let rpc = rpc_of(call);
+    let rpc = rpc_of(call, snapshot);
     let mut after = snapshot.status.clone().unwrap_or_default();
     after.state = SnapshotState::Deleted;
     tracing::info!(snapshot = snapshot.metadata.name, "given up: what the driver has stays");
@@ -285,9 +319,4 @@ async fn give_up(agent: &Agent, snapshot: &Snapshot, call: SnapshotCall) -> Resu
 
 async fn write(agent: &Agent, snapshot: &Snapshot, after: &SnapshotStatus) -> Result<(), ApiError> {
     agent.writer.update_status(&agent.caches.snapshots, snapshot, after).await.map(drop)
-}
-
-/// Name of the VolumeHandle of the volume that the snapshot is taken of.
-fn handle_name(snapshot: &Snapshot) -> Option<&str> {
-    Some(&snapshot.spec.assignment.as_ref()?.volume.as_ref()?.handle_name)
 }

@@ -195,12 +195,12 @@ impl Pass<'_> {
         };
         let namespace = volume.metadata.namespace.as_deref().unwrap_or_default();
         let writer = &self.due.agent.writer;
-        let live = match (&named.volume_name, &named.snapshot_name) {
+        let live = match (&named.snapshot_name, &named.volume_name) {
             (Some(name), _) => {
-                read::get_live::<Volume>(&writer.api(namespace), name).await?.map(|v| v.metadata)
+                read::get_live::<Snapshot>(&writer.api(namespace), name).await?.map(|s| s.metadata)
             }
             (None, Some(name)) => {
-                read::get_live::<Snapshot>(&writer.api(namespace), name).await?.map(|s| s.metadata)
+                read::get_live::<Volume>(&writer.api(namespace), name).await?.map(|v| v.metadata)
             }
             (None, None) => None,
         };

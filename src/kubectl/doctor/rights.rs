@@ -55,6 +55,9 @@ const CONTROLLER_EVERYWHERE: &[Grant] = &[
     ("snapshot.storage.k8s.io", &["volumesnapshotcontents"], CHANGE),
     ("snapshot.storage.k8s.io", &["volumesnapshotcontents/status"], &["patch"]),
     ("snapshot.storage.k8s.io", &["volumesnapshotclasses", "volumesnapshots"], &["get"]),
+    ("groupsnapshot.storage.k8s.io", &["volumegroupsnapshotcontents"], CHANGE),
+    ("groupsnapshot.storage.k8s.io", &["volumegroupsnapshotcontents/status"], &["patch"]),
+    ("groupsnapshot.storage.k8s.io", &["volumegroupsnapshotclasses"], &["get"]),
     ("events.k8s.io", &["events"], &["create", "patch"]),
 ];
 /// What the Role of the controller grants in moor's namespace.

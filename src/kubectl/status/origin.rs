@@ -7,9 +7,16 @@ use crate::api::{Snapshot, Volume};
 /// Whether a Snapshot may be of this Volume, which has the name that it names: not if the driver says that it is of another
 /// volume. Who restores a Volume under its old name has one that no Snapshot is of.
 pub(in super::super) fn may_be_of(snapshot: &Snapshot, volume: &Volume) -> bool {
+    let Some(handle) = volume.status.as_ref().and_then(|status| status.volume_handle.as_ref()) else {
+        return true;
+    };
+    if snapshot.is_group() {
+        let volumes = snapshot.spec.assignment.as_ref().map(|assignment| &*assignment.volumes);
+        let volumes = volumes.unwrap_or_default();
+        return volumes.is_empty() || volumes.iter().any(|of| of.volume_handle == *handle);
+    }
     let of = snapshot.status.as_ref().and_then(|status| status.source_volume_handle.as_ref());
-    let handle = volume.status.as_ref().and_then(|status| status.volume_handle.as_ref());
-    of.zip(handle).is_none_or(|(of, handle)| of == handle)
+    of.is_none_or(|of| of == handle)
 }
 
 /// Whether a Volume may have been made of the object that has this metadata, and that it names.

@@ -6,16 +6,23 @@ use super::super::words::{age, conditions, full_name, last_said, since, turned};
 use super::origin::{may_be_made_of, may_be_of};
 use super::rows::{caller, conditions_of, leaving};
 use super::volume::copies;
-use crate::api::{Snapshot, Volume};
+use crate::api::snapshot::{MemberStatus, SnapshotStatus, SnapshotVolume};
+use crate::api::{Snapshot, Volume, quantity};
 
 /// Adds the page.
 pub(super) fn add(page: &mut Page, scene: &Scene, snapshot: &Snapshot) {
     let now = scene.now;
     let status = snapshot.status.clone().unwrap_or_default();
     page.heading(&format!("Snapshot {}", full_name(&snapshot.metadata)));
-    page.fact("Of", &of(scene, snapshot));
+    for name in snapshot.spec.volumes() {
+        page.fact("Of", &of(scene, snapshot, name));
+    }
+    if snapshot.spec.snapshot_handle.is_some() {
+        page.fact("Of", "a snapshot that exists, and was registered");
+    }
     let content = snapshot.spec.volume_snapshot_content.as_ref();
-    page.fact_if("For", content.map(|of| format!("VolumeSnapshotContent {}", of.name)));
+    let kind = if snapshot.is_group() { "VolumeGroupSnapshotContent" } else { "VolumeSnapshotContent" };
+    page.fact_if("For", content.map(|of| format!("{kind} {}", of.name)));
     page.fact_if("Plugin", snapshot.plugin_name().map(str::to_owned));
     let conditions_now = conditions_of(snapshot.status.as_ref(), |status| &status.conditions);
     let lasted = turned(&snapshot.metadata, conditions_now).map(|at| format!(" {}", since(now, at)));
@@ -49,14 +56,36 @@ pub(super) fn add(page: &mut Page, scene: &Scene, snapshot: &Snapshot) {
             && source == snapshot.metadata.name.as_ref()
             && may_be_made_of(volume, &snapshot.metadata)
     };
+    members(page, snapshot, &status);
     copies(page, scene.volumes.iter().filter(made));
     conditions(page, now, "Snapshot", conditions_now);
 }
 
-fn of(scene: &Scene, snapshot: &Snapshot) -> String {
-    let Some(name) = &snapshot.spec.volume_name else {
-        return "a snapshot that exists, and was registered".into();
+/// The members of a group, each with the Volume that it is of.
+fn members(page: &mut Page, snapshot: &Snapshot, status: &SnapshotStatus) {
+    if status.members.is_empty() {
+        return;
+    }
+    let volumes = snapshot.taken_of();
+    let name = |handle: &Option<String>| {
+        let is_of = |of: &SnapshotVolume| handle.as_ref() == Some(&of.volume_handle);
+        let named = volumes.iter().find(|(_, of)| of.is_some_and(is_of)).map(|(name, _)| (*name).to_owned());
+        named.or_else(|| handle.clone()).unwrap_or_default()
     };
+    let row = |member: &MemberStatus| {
+        let state = if member.ready_to_use { "Ready" } else { "Created" };
+        let needs = member.restore_size_bytes.map(quantity::human).unwrap_or_default();
+        [name(&member.volume_handle), member.snapshot_handle.clone(), needs, state.to_owned()]
+    };
+    page.heading("Members");
+    page.table(
+        2,
+        ["VOLUME", "HANDLE", "NEEDS", "STATE"],
+        &status.members.iter().map(row).collect::<Vec<_>>(),
+    );
+}
+
+fn of(scene: &Scene, snapshot: &Snapshot, name: &String) -> String {
     let namespace = snapshot.metadata.namespace.as_ref();
     let is = |volume: &&Volume| {
         volume.metadata.namespace.as_ref() == namespace && volume.metadata.name.as_ref() == Some(name)

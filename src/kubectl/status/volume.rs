@@ -79,8 +79,12 @@ fn size(volume: &Volume, status: &VolumeStatus) -> Option<String> {
 
 fn source(volume: &Volume) -> Option<String> {
     let source = volume.spec.source.as_ref()?;
-    let snapshot = source.snapshot_name.as_ref().map(|name| format!("Snapshot {name}"));
-    snapshot.or_else(|| source.volume_name.as_ref().map(|name| format!("Volume {name}")))
+    match (&source.snapshot_name, &source.volume_name) {
+        (Some(group), Some(member)) => Some(format!("Snapshot {group}, that of Volume {member}")),
+        (Some(snapshot), None) => Some(format!("Snapshot {snapshot}")),
+        (None, Some(volume)) => Some(format!("Volume {volume}")),
+        (None, None) => None,
+    }
 }
 
 fn pods(volume: &Volume, status: &VolumeStatus) -> Option<String> {
@@ -125,7 +129,7 @@ fn children(page: &mut Page, scene: &Scene, volume: &Volume) {
     let (namespace, name) = (volume.metadata.namespace.as_ref(), volume.metadata.name.as_ref());
     let of = |snapshot: &&Snapshot| {
         snapshot.metadata.namespace.as_ref() == namespace
-            && snapshot.spec.volume_name.as_ref() == name
+            && snapshot.spec.volumes().any(|of| Some(of) == name)
             && may_be_of(snapshot, volume)
     };
     let row = |snapshot: &Snapshot| {
@@ -139,7 +143,8 @@ fn children(page: &mut Page, scene: &Scene, volume: &Volume) {
         page.table(2, ["SNAPSHOT", "STATE", "SINCE", "WHY"], &snapshots);
     }
     let copied = |other: &&Volume| {
-        let source = other.spec.source.as_ref().and_then(|source| source.volume_name.as_ref());
+        let source = other.spec.source.as_ref().filter(|source| source.snapshot_name.is_none());
+        let source = source.and_then(|source| source.volume_name.as_ref());
         other.metadata.namespace.as_ref() == namespace
             && name.is_some()
             && source == name

@@ -82,7 +82,7 @@ impl Wanted {
         let name = volume.metadata.name.as_ref();
         let of_it = scene.snapshots.iter().filter(|snapshot| {
             snapshot.metadata.namespace == volume.metadata.namespace
-                && snapshot.spec.volume_name.as_ref() == name
+                && snapshot.spec.volumes().any(|of| Some(of) == name)
                 && may_be_of(snapshot, volume)
         });
         of_it.for_each(|snapshot| self.add_snapshot(scene, snapshot));
@@ -90,9 +90,9 @@ impl Wanted {
 
     fn add_snapshot(&mut self, scene: &Scene, snapshot: &Snapshot) {
         let spec = &snapshot.spec;
-        let ids = [snapshot.handle(), snapshot.said_handle(), spec.snapshot_handle.as_deref()];
-        self.ids.extend(ids.into_iter().flatten().map(str::to_owned));
-        if spec.volume_name.is_some() {
+        let ids = [snapshot.said_handle(), spec.snapshot_handle.as_deref()];
+        self.ids.extend(ids.into_iter().flatten().chain(snapshot.handles()).map(str::to_owned));
+        if spec.snapshot_handle.is_none() {
             self.ids.insert(create_name(spec.create_name.as_deref(), snapshot.metadata.uid.as_deref()));
         }
         if let Some(assignment) = &spec.assignment {

@@ -31,7 +31,7 @@ pub fn looks(config: &Config, state: &State) -> Vec<Call> {
         }
     }
     if let Some(it) = &seen.copied {
-        match of_volume::plan(&copied(it), NODE) {
+        match of_volume::plan(&copied(config, it), NODE) {
             of_volume::AgentStep::Idle => {}
             of_volume::AgentStep::Call(_)
             | of_volume::AgentStep::NeverBegun
@@ -78,7 +78,7 @@ fn look_at_snapshot(config: &Config, state: &mut State, seen: &Objects) {
     let live = state.now.kept.map(|it| kept(config, &it));
     let (volume, lock) = (state.now.origin.map(|it| origin(config, &it)), state.now.lock.map(lock));
     let source = SourceNow { volume: volume.as_ref(), lock: lock.as_ref() };
-    match of_snapshot::standing(call, &prepared, live.as_ref(), source) {
+    match of_snapshot::standing(call, &prepared, live.as_ref(), &[source]) {
         of_snapshot::Standing::Valid => {}
         of_snapshot::Standing::SourceEnds if config.bold => {}
         of_snapshot::Standing::SourceEnds => {
@@ -100,7 +100,7 @@ fn look_at_snapshot(config: &Config, state: &mut State, seen: &Objects) {
 
 fn look_at_copied(config: &Config, state: &mut State, seen: &Objects) {
     let Some(it) = seen.copied else { return };
-    let prepared = copied(&it);
+    let prepared = copied(config, &it);
     match of_volume::plan(&prepared, NODE) {
         of_volume::AgentStep::Idle => return,
         of_volume::AgentStep::NeverBegun | of_volume::AgentStep::GiveUp(_) => {
@@ -111,7 +111,7 @@ fn look_at_copied(config: &Config, state: &mut State, seen: &Objects) {
         }
         of_volume::AgentStep::Call(_) => {}
     }
-    let live = state.now.copied.map(|it| copied(&it));
+    let live = state.now.copied.map(|it| copied(config, &it));
     if of_volume::standing(VolumeCall::Create, &prepared, live.as_ref(), None) != of_volume::Standing::Valid {
         return;
     }

@@ -4,7 +4,7 @@ use moor::api::plugin::Balancing;
 use moor::api::volume::VolumeOperation;
 use moor::attachment::HandleSeen;
 use moor::leader::{LeaderStep, Look, Looked};
-use moor::snapshot::{self, SnapshotStep};
+use moor::snapshot::{self, SnapshotStep, VolumeSeen};
 use moor::volume::{self, CallerNow, InstanceSeen, PluginSeen, SourceSeen, VolumeStep};
 
 use super::objects::{controller, copied, copied_by, kept, lock, made_from, origin};
@@ -52,16 +52,15 @@ fn of_kept(config: &Config, seen: &Objects, now: &Objects) -> Option<Write> {
             driver: DRIVER,
             takes: Some(true),
             not_allowed: None,
-            volume: volume.as_ref(),
-            lock: lock.as_ref(),
-            made_from: made_from(seen),
+            volumes: vec![VolumeSeen { name: "origin", volume: volume.as_ref(), lock: lock.as_ref() }],
+            made_from: made_from(config, seen),
         };
         match snapshot::plan(&seen, &looked) {
             SnapshotStep::Idle | SnapshotStep::Wait(_) => return None,
             SnapshotStep::Look(snapshot::Look::Caller(caller)) => {
                 looked.callers.push((caller, CallerNow::MayCall));
             }
-            SnapshotStep::Look(snapshot::Look::MadeFrom) => looked.made_from = Some(made_from(now)),
+            SnapshotStep::Look(snapshot::Look::MadeFrom) => looked.made_from = Some(made_from(config, now)),
             SnapshotStep::Look(snapshot::Look::Holders(_)) => looked.holders = Some(Vec::new()),
             SnapshotStep::Assign(to) => {
                 let deletes = to.operation == moor::api::snapshot::SnapshotOperation::Delete;
@@ -111,7 +110,7 @@ fn of_origin(config: &Config, seen: &Objects, now: &Objects) -> Option<Write> {
 /// Only how it is taken up; what comes of it later is in `volume_model`.
 fn of_copied(config: &Config, seen: &Objects) -> Option<Write> {
     let it = seen.copied.filter(|it| it.order == Order::None && !it.deleted)?;
-    let volume = copied(&it);
+    let volume = copied(config, &it);
     let snapshot = seen.kept.map(|it| kept(config, &it));
     let instances = [fixtures::instance(&controller())];
     let step = volume::plan(&volume::Seen {
@@ -122,7 +121,12 @@ fn of_copied(config: &Config, seen: &Objects) -> Option<Write> {
         same_driver: true,
         adopts: false,
         handle: None,
-        source: SourceSeen::Snapshot { name: "kept", snapshot: snapshot.as_ref(), driver: DRIVER },
+        source: SourceSeen::Snapshot {
+            name: "kept",
+            snapshot: snapshot.as_ref(),
+            member: config.group.then_some("origin"),
+            driver: DRIVER,
+        },
         copied_by: None,
         in_use_by: None,
         first_place: None,

@@ -4,7 +4,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use moor::api::attachment::ControllerRef;
 use moor::api::names::{DriverOn, instance_name};
-use moor::api::snapshot::{SnapshotAssignment, SnapshotOperation, SnapshotVolume};
+use moor::api::snapshot::{
+    MemberStatus, SnapshotAssignment, SnapshotMember, SnapshotOperation, SnapshotVolume,
+};
 use moor::api::volume::{AssignedSource, VolumeAssignment, VolumeOperation, VolumeSource};
 use moor::api::{FINALIZER, Snapshot, SnapshotState, Volume, VolumeHandle};
 
@@ -13,7 +15,9 @@ use crate::fixtures::DRIVER;
 
 pub const NODE: &str = "node-1";
 const ID: &str = "vol-1";
+/// What the Volume is made of: of a group its member.
 const SNAPSHOT_ID: &str = "snap-1";
+const GROUP_ID: &str = "group-1";
 
 pub fn controller() -> ControllerRef {
     let instance = instance_name(DriverOn { driver: DRIVER, node: NODE });
@@ -55,8 +59,13 @@ pub fn lock(closing: bool) -> VolumeHandle {
 
 pub fn kept(config: &Config, kept: &Kept) -> Snapshot {
     let mut snapshot = Snapshot { metadata: meta("kept", kept.held, kept.deleted), ..Snapshot::default() };
-    snapshot.spec.volume_name = Some("origin".into());
+    if config.group {
+        snapshot.spec.volume_names = vec!["origin".into()];
+    } else {
+        snapshot.spec.volume_name = Some("origin".into());
+    }
     snapshot.spec.deletion_policy = Some(config.snapshot);
+    let id = if config.group { GROUP_ID } else { SNAPSHOT_ID };
     let operation = match kept.order {
         Order::None => None,
         Order::Make => Some(SnapshotOperation::Create),
@@ -67,27 +76,49 @@ pub fn kept(config: &Config, kept: &Kept) -> Snapshot {
         controller: controller(),
         plugin_name: "plugin".into(),
         driver_name: DRIVER.into(),
-        volume: Some(SnapshotVolume {
-            uid: "origin-uid".into(),
-            volume_handle: ID.into(),
-            handle_name: "handle".into(),
-        }),
-        snapshot_handle: kept.confirmed.then(|| SNAPSHOT_ID.into()),
+        volume: (!config.group).then(of_origin),
+        is_group: config.group,
+        volumes: config.group.then(of_origin).into_iter().collect(),
+        members: (config.group && kept.confirmed).then(member).into_iter().collect(),
+        snapshot_handle: kept.confirmed.then(|| id.into()),
         secret_name: None,
         plugin_secret_name: None,
         accessible_topology: Vec::new(),
     });
     let status = snapshot.status.get_or_insert_default();
     (status.state, status.may_exist, status.source_gone) = (kept.state, kept.may_exist, kept.source_gone);
-    status.snapshot_handle = (kept.state != SnapshotState::Pending).then(|| SNAPSHOT_ID.into());
+    let is_there = kept.state != SnapshotState::Pending;
+    status.snapshot_handle = is_there.then(|| id.into());
+    let said = MemberStatus {
+        volume_handle: Some(ID.into()),
+        snapshot_handle: SNAPSHOT_ID.into(),
+        ..MemberStatus::default()
+    };
+    status.members = (config.group && is_there).then_some(said).into_iter().collect();
     snapshot
 }
 
-pub fn copied(copied: &Copied) -> Volume {
+fn of_origin() -> SnapshotVolume {
+    SnapshotVolume {
+        name: Some("origin".into()),
+        uid: "origin-uid".into(),
+        volume_handle: ID.into(),
+        handle_name: "handle".into(),
+    }
+}
+
+fn member() -> SnapshotMember {
+    SnapshotMember { volume_handle: Some(ID.into()), snapshot_handle: SNAPSHOT_ID.into() }
+}
+
+pub fn copied(config: &Config, copied: &Copied) -> Volume {
     let mut volume = Volume { metadata: meta("copied", copied.held, copied.deleted), ..Volume::default() };
     volume.spec.plugin_name = "plugin".into();
     volume.spec.capacity = Some(Quantity("1Mi".into()));
-    volume.spec.source = Some(VolumeSource { snapshot_name: Some("kept".into()), volume_name: None });
+    volume.spec.source = Some(VolumeSource {
+        snapshot_name: Some("kept".into()),
+        volume_name: config.group.then(|| "origin".into()),
+    });
     volume.spec.assignment = (copied.order != Order::None).then(|| VolumeAssignment {
         controller: Some(controller()),
         source: Some(AssignedSource {
@@ -110,7 +141,7 @@ pub fn copied_by(config: &Config, seen: &Objects) -> Option<String> {
 }
 
 /// Whether a Volume is being made of the Snapshot, as these objects say.
-pub fn made_from(seen: &Objects) -> Option<String> {
-    let volume = seen.copied.map(|it| copied(&it))?;
+pub fn made_from(config: &Config, seen: &Objects) -> Option<String> {
+    let volume = seen.copied.map(|it| copied(config, &it))?;
     moor::snapshot::is_being_made(&volume).then(|| "Volume copied".into())
 }

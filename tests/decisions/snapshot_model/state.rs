@@ -33,6 +33,8 @@ pub struct Config {
     pub origin_goes: bool,
     /// A Volume is made of the Snapshot.
     pub copies: bool,
+    /// The Snapshot is a group, of which the Volume is made that has its first member.
+    pub group: bool,
 }
 
 /// What a Snapshot, or a Volume that is made of it, was ordered.

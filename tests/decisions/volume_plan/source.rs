@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use moor::api::names::{DriverOn, instance_name};
-use moor::api::snapshot::SnapshotAssignment;
+use moor::api::snapshot::{MemberStatus, SnapshotAssignment, SnapshotMember, SnapshotVolume};
 use moor::api::volume::{AssignedSource, VolumeSource};
 use moor::api::{Snapshot, SnapshotState};
 use moor::snapshot::is_being_made;
@@ -17,6 +17,7 @@ pub enum Source {
     Nothing,
     Volume(Option<Box<Volume>>, Option<bool>),
     Snapshot(Option<Box<Snapshot>>),
+    Member(Box<Snapshot>, Option<&'static str>),
 }
 
 impl Source {
@@ -29,9 +30,18 @@ impl Source {
                 clones: *clones,
                 driver: DRIVER,
             },
-            Self::Snapshot(snapshot) => {
-                SourceSeen::Snapshot { name: "kept", snapshot: snapshot.as_deref(), driver: DRIVER }
-            }
+            Self::Snapshot(snapshot) => SourceSeen::Snapshot {
+                name: "kept",
+                snapshot: snapshot.as_deref(),
+                member: None,
+                driver: DRIVER,
+            },
+            Self::Member(snapshot, member) => SourceSeen::Snapshot {
+                name: "kept",
+                snapshot: Some(snapshot),
+                member: *member,
+                driver: DRIVER,
+            },
         }
     }
 }
@@ -43,6 +53,7 @@ fn from(source: Source) -> Row {
         Source::Nothing => (None, None),
         Source::Volume(..) => (Some("first".into()), None),
         Source::Snapshot(_) => (None, Some("kept".into())),
+        Source::Member(_, member) => (member.map(str::to_owned), Some("kept".into())),
     };
     row.volume.spec.source = Some(VolumeSource { volume_name, snapshot_name });
     row.source = source;
@@ -142,6 +153,58 @@ fn a_source_that_cannot_be_used_says_why() {
     assert_eq!(of_snapshot(unconfirmed), not_ready, "it may be another's");
     let larger = SourceLack::Larger { object: "Snapshot kept".into(), size: "4Gi".into() };
     assert_eq!(of_snapshot(|s| s.status.as_mut().unwrap().restore_size_bytes = Some(4 << 30)), larger);
+}
+
+/// Of a group that of the Volume which is named, whatever the order in which agents say its members.
+#[test]
+fn a_volume_is_made_of_the_member_of_a_group() {
+    let group = || {
+        let mut group = kept();
+        group.spec.volume_names = vec!["data".into(), "log".into()];
+        let ids = [("vol-d", "snap-d"), ("vol-l", "snap-l")];
+        let member = |(of, id): (&str, &str)| SnapshotMember {
+            volume_handle: Some(of.into()),
+            snapshot_handle: id.into(),
+        };
+        let assignment = group.spec.assignment.as_mut().unwrap();
+        assignment.members = ids.into_iter().map(member).collect();
+        let volume = |(name, of): (&str, &str)| SnapshotVolume {
+            name: Some(name.into()),
+            volume_handle: of.into(),
+            ..SnapshotVolume::default()
+        };
+        // The names may be put into another order since.
+        assignment.volumes = vec![volume(("log", "vol-l")), volume(("data", "vol-d"))];
+        let said = |(of, id): (&str, &str), bytes| MemberStatus {
+            volume_handle: Some(of.into()),
+            snapshot_handle: id.into(),
+            restore_size_bytes: Some(bytes),
+            ready_to_use: true,
+        };
+        group.status.as_mut().unwrap().members = vec![said(ids[1], 4 << 30), said(ids[0], 1 << 30)];
+        group
+    };
+    let VolumeStep::Assign(to) = from(Source::Member(group(), Some("data"))).plan() else { panic!() };
+    assert_eq!(to.source.unwrap().snapshot_handle.as_deref(), Some("snap-d"));
+    let told = |member| waits(&from(Source::Member(group(), member)));
+    let larger = SourceLack::Larger { object: "Snapshot kept".into(), size: "4Gi".into() };
+    assert_eq!(told(Some("log")), larger);
+    let which = |told| assert!(matches!(told, SourceLack::WhichMember { .. }), "{told}");
+    which(told(None));
+    which(told(Some("other")));
+    assert_eq!(
+        waits(&from(Source::Member(kept(), Some("data")))),
+        SourceLack::NotGroup("Snapshot kept".into())
+    );
+    let mut registered = group();
+    registered.spec.volume_names.clear();
+    registered.spec.member_handles = vec!["snap-d".into()];
+    let lack = waits(&from(Source::Member(registered, Some("data"))));
+    assert_eq!(lack, SourceLack::RegisteredGroup("Snapshot kept".into()));
+    let mut unconfirmed = group();
+    unconfirmed.spec.assignment.as_mut().unwrap().members.clear();
+    let lack = waits(&from(Source::Member(unconfirmed, Some("data"))));
+    assert_eq!(lack, SourceLack::NotReady("Snapshot kept".into()));
 }
 
 /// CreateVolume is repeated with the same source, whoever makes the call.
