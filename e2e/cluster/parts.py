@@ -107,11 +107,12 @@ def program(name: str) -> Path:
     return folder() / name
 
 
-def snapshot_kinds() -> list[Path]:
-    """The definitions of VolumeSnapshots and what belongs to them, from the module of their Go types."""
+def snapshot_kinds(*, groups: bool = False) -> list[Path]:
+    """The definitions of VolumeSnapshots, or of groups of them, and what belongs to them, from the module of their Go types."""
     (part,) = [part for part in PARTS if part.name == SNAPSHOT_CONTROLLER]
     told = run(["go", "mod", "download", "-json", f"{_SNAPSHOTTER}/client/v8"], cwd=part.source, env={"GOWORK": "off"}).stdout
-    return sorted((Path(json.loads(told)["Dir"]) / "config" / "crd").glob("snapshot.storage.k8s.io_*.yaml"))
+    group = "groupsnapshot" if groups else "snapshot"
+    return sorted((Path(json.loads(told)["Dir"]) / "config" / "crd").glob(f"{group}.storage.k8s.io_*.yaml"))
 
 
 def ensure(names: Iterable[str] | None = None) -> Path:

@@ -10,12 +10,15 @@ from typing import Any
 WHO = "GetPluginInfo"
 CREATE, DELETE = "CreateVolume", "DeleteVolume"
 TAKE, DROP = "CreateSnapshot", "DeleteSnapshot"
+TAKE_GROUP, DROP_GROUP = "CreateVolumeGroupSnapshot", "DeleteVolumeGroupSnapshot"
 ATTACH, DETACH = "ControllerPublishVolume", "ControllerUnpublishVolume"
 STAGE, UNSTAGE = "NodeStageVolume", "NodeUnstageVolume"
 PUBLISH, UNPUBLISH = "NodePublishVolume", "NodeUnpublishVolume"
 
 # Calls that change something. Adopting what is there makes none of them.
-MUTATING = frozenset({CREATE, DELETE, TAKE, DROP, ATTACH, DETACH, STAGE, UNSTAGE, PUBLISH, UNPUBLISH})
+MUTATING = frozenset(
+    {CREATE, DELETE, TAKE, DROP, TAKE_GROUP, DROP_GROUP, ATTACH, DETACH, STAGE, UNSTAGE, PUBLISH, UNPUBLISH}
+)
 _NODE_SIDE = frozenset({STAGE, UNSTAGE, PUBLISH, UNPUBLISH, "NodeGetVolumeStats", "NodeExpandVolume"})
 
 

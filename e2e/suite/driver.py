@@ -98,13 +98,20 @@ class LoopDriver:
         """The records of all volumes, by their ids."""
         return _records(self._folder / "volumes", "volume.json")
 
+    def groups(self) -> dict[str, Record]:
+        """The records of all groups of snapshots, by their ids."""
+        return _records(self._folder / "groups", "group.json")
+
     def snapshots(self) -> dict[str, Record]:
-        """The records of all snapshots, by their ids. Of groups the suite takes none."""
-        return _records(self._folder / "snapshots", "snapshot.json")
+        """The records of all snapshots, by their ids. A member of a group is one for as long as its group exists."""
+        found = _records(self._folder / "snapshots", "snapshot.json")
+        for group in self.groups():
+            found |= _records(self._folder / "groups" / group, "snapshot.json")
+        return found
 
     def kept(self) -> set[str]:
-        """The ids of all volumes and snapshots."""
-        return {*self.volumes(), *self.snapshots()}
+        """The ids of all volumes, snapshots and groups of snapshots."""
+        return {*self.volumes(), *self.snapshots(), *self.groups()}
 
     # Faults. One file serves one RPC on one node, or on any; a call looks at both.
 

@@ -2,43 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from e2e.cluster import Problem, parts
 from e2e.cluster.processes import Component
 
-from .objects import PLUGIN, Object
+from .objects import PLUGIN, Holds, Object
 from .world import Failed, World
 
 PROGRAM = parts.SNAPSHOT_CONTROLLER
 _GROUP = "snapshot.storage.k8s.io"
-_API = f"/apis/{_GROUP}/v1"
+API = f"/apis/{_GROUP}/v1"
 
 
 @contextmanager
 def running(world: World) -> Iterator[VolumeSnapshots]:
     """Installs the kinds, runs the snapshot-controller, and takes both away in the end."""
-    kinds = parts.snapshot_kinds()
-    names = [f"{path.stem.partition('_')[2]}.{_GROUP}" for path in kinds]
-    files = [word for path in kinds for word in ("-f", str(path))]
-    world.cluster.kubectl("apply", *files)
-    world.cluster.kubectl("wait", "--for=condition=Established", *(f"crd/{name}" for name in names), "--timeout=30s")
-    # As the administrator: its own rights are not what is tried here.
-    arguments = [f"--kubeconfig={world.cluster.kubeconfig}", "--retry-interval-max=1s", "--leader-election=false"]
-    controller = Component(PROGRAM, [parts.program(PROGRAM), *arguments])
-    controller.start()
-    snapshots = VolumeSnapshots(world)
-    try:
-        snapshots.make_class()
-        yield snapshots
-        controller.must_live()
-    finally:
+    with controller(world, parts.snapshot_kinds()):
+        snapshots = VolumeSnapshots(world)
         try:
-            snapshots.remove_all()
+            snapshots.make_class()
+            yield snapshots
         finally:
-            controller.kill()
-            world.cluster.kubectl("delete", *(f"crd/{name}" for name in names), "--timeout=30s")
+            snapshots.remove_all()
+
+
+@contextmanager
+def controller(world: World, kinds: Sequence[Path], *arguments: str) -> Iterator[None]:
+    """The same, with these kinds and further arguments. What is made of the kinds has to be gone in the end."""
+    definitions = [_plain(world, path) for path in kinds]
+    names = [f"crd/{definition['metadata']['name']}" for definition in definitions]
+    world.cluster.apply({"apiVersion": "v1", "kind": "List", "items": definitions})
+    world.cluster.kubectl("wait", "--for=condition=Established", *names, "--timeout=30s")
+    # As the administrator: its own rights are not what is tried here.
+    usual = [f"--kubeconfig={world.cluster.kubeconfig}", "--retry-interval-max=1s", "--leader-election=false"]
+    process = Component(PROGRAM, [parts.program(PROGRAM), *usual, *arguments])
+    process.start()
+    try:
+        yield
+        process.must_live()
+    finally:
+        process.kill()
+        world.cluster.kubectl("delete", *names, "--timeout=30s")
+
+
+def _plain(world: World, path: Path) -> Object:
+    """A definition, of the version alone that is stored: what translates between versions is a webhook, which is not there."""
+    printed = world.cluster.kubectl("create", "--dry-run=client", "--output=json", "-f", str(path)).stdout
+    definition: Object = json.loads(printed)
+    spec = definition["spec"]
+    spec.pop("conversion", None)
+    spec["versions"] = [version for version in spec["versions"] if version["storage"]]
+    return definition
+
+
+def await_that(world: World, what: str, holds: object, kinds: str) -> Object:
+    """Waits until this holds; tells what there is of these kinds instead if it never does."""
+    try:
+        found: Object = world.cluster.wait_for(what, holds, 45)  # type: ignore[arg-type]
+    except Problem as problem:
+        told = world.cluster.kubectl("describe", kinds, "-n", world.namespace, check=False).stdout
+        raise Failed(f"{problem.what}:\n{told}") from None
+    return found
+
+
+def is_ready(item: Object) -> bool:
+    """Whether volumes can be made of it."""
+    return bool(item.get("status", {}).get("readyToUse"))
 
 
 class VolumeSnapshots:
@@ -46,29 +79,40 @@ class VolumeSnapshots:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._path = f"{_API}/namespaces/{world.namespace}/volumesnapshots"
+        self._path = f"{API}/namespaces/{world.namespace}/volumesnapshots"
 
     def make_class(self) -> None:
         """A class of the scenario's name, by which what the driver keeps goes with the VolumeSnapshot."""
         item = {"apiVersion": f"{_GROUP}/v1", "kind": "VolumeSnapshotClass", "metadata": {"name": self._world.namespace}}
-        self._world.cluster.api.post(f"{_API}/volumesnapshotclasses", {**item, "driver": PLUGIN, "deletionPolicy": "Delete"})
+        self._world.cluster.api.post(f"{API}/volumesnapshotclasses", {**item, "driver": PLUGIN, "deletionPolicy": "Delete"})
 
     def take(self, name: str, claim: str) -> Object:
         """A VolumeSnapshot of a PersistentVolumeClaim, of which volumes can be made."""
         spec = {"volumeSnapshotClassName": self._world.namespace, "source": {"persistentVolumeClaimName": claim}}
         item = {"apiVersion": f"{_GROUP}/v1", "kind": "VolumeSnapshot", "metadata": {"name": name}, "spec": spec}
         self._world.cluster.api.post(self._path, item)
+        return self.await_snapshot(name, "to be ready", is_ready)
 
-        def ready() -> Object | None:
+    def await_snapshot(self, name: str, what: str, holds: Holds) -> Object:
+        def look() -> Object | None:
             found: Object = self._world.cluster.api.get(f"{self._path}/{name}")
-            return found if found.get("status", {}).get("readyToUse") else None
+            return found if holds(found) else None
 
-        return self._await(f"VolumeSnapshot {name} to be ready", ready)
+        return self._await(f"VolumeSnapshot {name} {what}", look)
+
+    def every(self) -> list[Object]:
+        found: list[Object] = self._world.cluster.api.get(self._path)["items"]
+        return found
+
+    def contents(self) -> list[Object]:
+        """The contents of VolumeSnapshots of the namespace, whether these are there still or not."""
+        found = self._world.cluster.api.get(f"{API}/volumesnapshotcontents")["items"]
+        return [item for item in found if item["spec"]["volumeSnapshotRef"]["namespace"] == self._world.namespace]
 
     def handle(self, snapshot: Object) -> str:
         """The driver's id of a VolumeSnapshot that is ready."""
         name = snapshot["status"]["boundVolumeSnapshotContentName"]
-        content = self._world.cluster.api.get(f"{_API}/volumesnapshotcontents/{name}")
+        content = self._world.cluster.api.get(f"{API}/volumesnapshotcontents/{name}")
         return str(content["status"]["snapshotHandle"])
 
     def remove(self, *names: str) -> None:
@@ -78,18 +122,12 @@ class VolumeSnapshots:
         self._await(f"{', '.join(names)} and what stands for them to go", lambda: not self._left(set(names)))
 
     def remove_all(self) -> None:
-        self.remove(*(str(item["metadata"]["name"]) for item in self._world.cluster.api.get(self._path)["items"]))
+        self.remove(*(str(item["metadata"]["name"]) for item in self.every()))
 
     def _left(self, names: set[str]) -> bool:
-        found = {str(item["metadata"]["name"]) for item in self._world.cluster.api.get(self._path)["items"]}
-        contents = self._world.cluster.api.get(f"{_API}/volumesnapshotcontents")["items"]
-        of_contents = {str(item["spec"]["volumeSnapshotRef"]["name"]) for item in contents}
+        found = {str(item["metadata"]["name"]) for item in self.every()}
+        of_contents = {str(item["spec"]["volumeSnapshotRef"]["name"]) for item in self.contents()}
         return bool(names & (found | of_contents))
 
     def _await(self, what: str, holds: object) -> Object:
-        try:
-            found: Object = self._world.cluster.wait_for(what, holds, 45)  # type: ignore[arg-type]
-        except Problem as problem:
-            words = ("describe", "volumesnapshots,volumesnapshotcontents", "-n", self._world.namespace)
-            raise Failed(f"{problem.what}:\n{self._world.cluster.kubectl(*words, check=False).stdout}") from None
-        return found
+        return await_that(self._world, what, holds, "volumesnapshots,volumesnapshotcontents")

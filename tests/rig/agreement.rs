@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::PersistentVolume;
-use kube::api::ListParams;
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Error, ResourceExt as _};
 use moor::api::names::create_name;
 use moor::api::snapshot::SnapshotOperation;
@@ -20,8 +20,9 @@ use moor::api::{Snapshot, SnapshotState, Volume, VolumeHandle, VolumeState};
 use serde::de::DeserializeOwned;
 
 use super::fake::DRIVER;
+use super::fake::groups;
 use super::process::Moor;
-use super::{CONTROLLER, Rig, snapshot_kinds};
+use super::{CONTROLLER, Rig, at, snapshot_kinds};
 
 /// How long what is under way at the end of a case may take to come to its end.
 const SETTLES: Duration = Duration::from_secs(20);
@@ -106,8 +107,13 @@ impl Rig {
         let backend = self.fake.backend();
         let stored = |(key, made): (&String, bool)| (key.clone(), backend.id(key), made);
         let has: Vec<_> = backend.volumes.iter().map(|(key, v)| stored((key, v.created.is_some()))).collect();
-        let kept = |(key, made): (&String, bool)| (key.clone(), format!("snap-{key}"), made);
-        let keeps: Vec<_> = backend.snapshots.iter().map(|(key, s)| kept((key, s.taken.is_some()))).collect();
+        // A member of a group was asked for with its group.
+        let keeps = backend.snapshots.iter().map(|(key, kept)| {
+            (kept.group.clone().unwrap_or_else(|| key.clone()), format!("snap-{key}"), kept.taken.is_some())
+        });
+        let groups = backend.groups.iter();
+        let groups = groups.map(|(key, group)| (key.clone(), groups::id(key), group.taken.is_some()));
+        let keeps: Vec<_> = keeps.chain(groups).collect();
         drop(backend);
         let declared = self.declared.lock().unwrap();
         let (mut all, mut needed) = (Vec::new(), BTreeSet::new());
@@ -185,7 +191,27 @@ impl Rig {
                 said.there.push((id.to_owned(), format!("Snapshot {}", snapshot.name_any())));
             }
         }
-        // A cluster that does not have this kind has none.
+        let kind = ApiResource::erase::<Snapshot>(&());
+        for snapshot in all(Api::<DynamicObject>::all_with(admin.clone(), &kind)).await {
+            let named = ids_at(&snapshot, "/status/members", "/snapshotHandle");
+            said.known.extend(ids_at(&snapshot, "/spec/assignment/members", "/snapshotHandle"));
+            said.known.extend(ids_at(&snapshot, "/spec/memberHandles", ""));
+            if ["Created", "Ready"].iter().any(|state| at(&snapshot, "/status/state") == state) {
+                let object = format!("Snapshot {}", snapshot.name_any());
+                said.there.extend(named.iter().map(|id| (id.clone(), object.clone())));
+            }
+            said.known.extend(named);
+        }
+        // A cluster that does not have these kinds has none of them.
+        let groups = snapshot_kinds::group_contents(admin).list(&ListParams::default()).await;
+        for content in groups.map(|listed| listed.items).unwrap_or_default() {
+            let given = "/spec/source/groupSnapshotHandles";
+            let ids =
+                [format!("{given}/volumeGroupSnapshotHandle"), "/status/volumeGroupSnapshotHandle".into()];
+            said.known.extend(ids.iter().filter_map(|id| Some(at(&content, id).as_str()?.to_owned())));
+            said.known.extend(ids_at(&content, &format!("{given}/volumeSnapshotHandles"), ""));
+            said.known.extend(ids_at(&content, "/status/volumeSnapshotInfoList", "/snapshotHandle"));
+        }
         let contents = snapshot_kinds::contents(admin).list(&ListParams::default()).await;
         for content in contents.map(|listed| listed.items).unwrap_or_default() {
             let ids =
@@ -202,6 +228,12 @@ impl Rig {
         let mut actors = nodes.iter().map(String::as_str).chain([CONTROLLER]);
         actors.all(|actor| processes.get_mut(actor).is_some_and(Moor::is_running))
     }
+}
+
+/// The ids in a list of an object, each at a path within its entry.
+fn ids_at(object: &DynamicObject, list: &str, path: &str) -> Vec<String> {
+    let entries = at(object, list).as_array().into_iter().flatten();
+    entries.filter_map(|entry| Some(entry.pointer(path)?.as_str()?.to_owned())).collect()
 }
 
 async fn all<K>(api: Api<K>) -> Vec<K>

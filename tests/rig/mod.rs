@@ -26,6 +26,7 @@ mod disk;
 mod disks;
 pub mod fake;
 mod gate;
+mod group_snapshot_controller;
 mod harness;
 mod journal;
 mod kubelet;
@@ -118,6 +119,8 @@ pub struct Options {
     pub clones: bool,
     /// The driver takes snapshots.
     pub snapshots: bool,
+    /// The driver takes snapshots of several volumes at one moment.
+    pub groups: bool,
     /// All that the processes log, and their libraries, is written down.
     pub traces: bool,
     /// The driver's Controller service says how volumes are.
@@ -146,6 +149,7 @@ impl Default for Options {
             modify: false,
             clones: false,
             snapshots: false,
+            groups: false,
             traces: false,
             conditions: false,
         }

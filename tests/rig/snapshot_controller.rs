@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 use tokio::task::AbortHandle;
 
+use super::group_snapshot_controller::{self as of_groups, IN_GROUP};
 use super::snapshot_kinds::{all_snapshots, classes, contents, object, snapshots};
 use super::{Cluster, LOOK};
 
@@ -35,12 +36,24 @@ impl Drop for SnapshotController {
 impl SnapshotController {
     /// Plays it, or runs the program that is named.
     pub async fn start(cluster: &Cluster) -> Self {
+        Self::start_it(cluster, false).await
+    }
+
+    /// The same, and it heeds VolumeGroupSnapshots, whose kinds have to be there.
+    pub async fn start_with_groups(cluster: &Cluster) -> Self {
+        Self::start_it(cluster, true).await
+    }
+
+    async fn start_it(cluster: &Cluster, groups: bool) -> Self {
         if let Some(program) = std::env::var_os("MOOR_RIG_SNAPSHOT_CONTROLLER") {
             let kubeconfig = cluster.kubeconfig("snapshot-controller", None).await;
             let log = std::fs::File::create(cluster.directory.join("logs/snapshot-controller.log")).unwrap();
             let mut command = Command::new(program);
             command.arg(format!("--kubeconfig={}", kubeconfig.display()));
             command.args(["--kube-api-qps=100", "--kube-api-burst=200", "--retry-interval-max=1s", "-v=4"]);
+            if groups {
+                command.arg("--feature-gates=CSIVolumeGroupSnapshot=true");
+            }
             command.stdout(log.try_clone().unwrap()).stderr(log).kill_on_drop(true);
             return Self::Real(command.spawn().unwrap());
         }
@@ -49,6 +62,9 @@ impl SnapshotController {
             loop {
                 // What fails is looked at again.
                 let _ = settle(&admin).await;
+                if groups {
+                    let _ = of_groups::settle(&admin).await;
+                }
                 tokio::time::sleep(LOOK).await;
             }
         });
@@ -61,7 +77,8 @@ pub fn at<'a>(object: &'a DynamicObject, path: &str) -> &'a Value {
     object.data.pointer(path).unwrap_or(&Value::Null)
 }
 
-fn text<'a>(object: &'a DynamicObject, path: &str) -> Option<&'a str> {
+/// A text that is at a path and says something.
+pub(super) fn text<'a>(object: &'a DynamicObject, path: &str) -> Option<&'a str> {
     at(object, path).as_str().filter(|text| !text.is_empty())
 }
 
@@ -77,6 +94,7 @@ async fn settle(admin: &Client) -> Result<(), Error> {
         hold(&snapshots(admin, &namespace(&snapshot)), &snapshot, &finalizers).await?;
         match bound {
             Some(content) => tell(admin, &snapshot, &content).await?,
+            None if of_groups::parent(&snapshot).is_some() => {}
             None => make(admin, &snapshot).await?,
         }
     }
@@ -90,7 +108,7 @@ async fn settle(admin: &Client) -> Result<(), Error> {
     Ok(())
 }
 
-fn namespace(snapshot: &DynamicObject) -> String {
+pub(super) fn namespace(snapshot: &DynamicObject) -> String {
     snapshot.namespace().unwrap_or_default()
 }
 
@@ -98,6 +116,9 @@ fn namespace(snapshot: &DynamicObject) -> String {
 async fn content_of(admin: &Client, snapshot: &DynamicObject) -> Result<Option<DynamicObject>, Error> {
     let made = || format!("snapcontent-{}", snapshot.uid().unwrap_or_default());
     let given = text(snapshot, "/spec/source/volumeSnapshotContentName");
+    // That of a group's member is bound when it is made.
+    let bound = text(snapshot, "/status/boundVolumeSnapshotContentName");
+    let given = given.or(bound.filter(|_| of_groups::parent(snapshot).is_some()));
     let name = given.map_or_else(made, str::to_owned);
     let Some(content) = contents(admin).get_opt(&name).await? else { return Ok(None) };
     let is_named = text(&content, "/spec/volumeSnapshotRef/name") == Some(&snapshot.name_any())
@@ -148,9 +169,14 @@ async fn tell(admin: &Client, snapshot: &DynamicObject, content: &DynamicObject)
     let said = |path: &str| at(content, &format!("/status/{path}")).clone();
     let taken = said("creationTime").as_i64();
     let taken = taken.and_then(|nanos| jiff::Timestamp::from_nanosecond(i128::from(nanos)).ok());
-    let status = json!({ "boundVolumeSnapshotContentName": content.name_any(),
+    let mut status = json!({ "boundVolumeSnapshotContentName": content.name_any(),
         "readyToUse": said("readyToUse") == true, "creationTime": taken.map(|at| at.to_string()),
         "restoreSize": said("restoreSize").as_i64().map(|bytes| bytes.to_string()), "error": said("error") });
+    // Whose group is nowhere waits for it.
+    if text(content, "/status/volumeGroupSnapshotHandle").is_some() {
+        let Some(group) = of_groups::group_of(admin, content).await? else { return Ok(()) };
+        status["volumeGroupSnapshotName"] = group.into();
+    }
     let now = |key: &str| at(snapshot, &format!("/status/{key}"));
     if status.as_object().is_some_and(|all| all.iter().all(|(key, value)| now(key) == value)) {
         return Ok(());
@@ -160,15 +186,20 @@ async fn tell(admin: &Client, snapshot: &DynamicObject, content: &DynamicObject)
     api.patch_status(&snapshot.name_any(), &PatchParams::default(), &patch).await.map(drop)
 }
 
-/// Ends a VolumeSnapshot, when no volume is being made of it, and its content as its policy says.
-async fn end(admin: &Client, snapshot: &DynamicObject, content: Option<&DynamicObject>) -> Result<(), Error> {
+/// Whether a volume is being made of a VolumeSnapshot.
+pub(super) async fn is_source(admin: &Client, snapshot: &DynamicObject) -> Result<bool, Error> {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(admin.clone(), &namespace(snapshot));
-    let is_source = |claim: &PersistentVolumeClaim| {
+    let is = |claim: &PersistentVolumeClaim| {
         let named = claim.spec.as_ref().and_then(|spec| spec.data_source.as_ref());
         let pends = claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Pending");
         pends && named.is_some_and(|of| of.kind == "VolumeSnapshot" && of.name == snapshot.name_any())
     };
-    if claims.list(&ListParams::default()).await?.items.iter().any(is_source) {
+    Ok(claims.list(&ListParams::default()).await?.items.iter().any(is))
+}
+
+/// Ends a VolumeSnapshot, when no volume is being made of it, and its content as its policy says.
+async fn end(admin: &Client, snapshot: &DynamicObject, content: Option<&DynamicObject>) -> Result<(), Error> {
+    if is_source(admin, snapshot).await? || of_groups::is_kept(admin, snapshot).await? {
         return Ok(());
     }
     let deletes = content.filter(|content| at(content, "/spec/deletionPolicy") == "Delete");
@@ -182,7 +213,8 @@ async fn end(admin: &Client, snapshot: &DynamicObject, content: Option<&DynamicO
         }
     }
     let mut left = snapshot.finalizers().to_vec();
-    left.retain(|finalizer| finalizer != AS_SOURCE && (finalizer != BOUND || deletes.is_some()));
+    left.retain(|finalizer| ![AS_SOURCE, IN_GROUP].contains(&&**finalizer));
+    left.retain(|finalizer| finalizer != BOUND || deletes.is_some());
     if left != snapshot.finalizers() {
         let patch = Patch::Merge(json!({ "metadata": { "finalizers": left } }));
         let api = snapshots(admin, &namespace(snapshot));
@@ -192,7 +224,11 @@ async fn end(admin: &Client, snapshot: &DynamicObject, content: Option<&DynamicO
 }
 
 /// Puts finalizers on, if they are not there.
-async fn hold(api: &Api<DynamicObject>, object: &DynamicObject, wanted: &[&str]) -> Result<(), Error> {
+pub(super) async fn hold(
+    api: &Api<DynamicObject>,
+    object: &DynamicObject,
+    wanted: &[&str],
+) -> Result<(), Error> {
     let mut finalizers = object.finalizers().to_vec();
     let missing = wanted.iter().filter(|wanted| !object.finalizers().iter().any(|has| has == *wanted));
     finalizers.extend(missing.map(|finalizer| (*finalizer).to_owned()));

@@ -61,6 +61,7 @@ mod stubborn;
 mod targets;
 mod visibility;
 mod volume_calls;
+mod volume_group_snapshots;
 mod volume_health;
 mod volume_snapshots;
 mod workloads;
@@ -122,6 +123,7 @@ fn main() -> ExitCode {
         targets::CASES,
         visibility::CASES,
         volume_calls::CASES,
+        volume_group_snapshots::CASES,
         volume_health::CASES,
         volume_snapshots::CASES,
         workloads::CASES,

@@ -42,14 +42,14 @@ impl std::ops::Deref for Scene {
 
 impl Rig {
     /// Makes a claim whose volume the driver knows as `key`, with a class of its own.
-    async fn make_claim_of(&self, key: &str) {
+    pub async fn make_claim_of(&self, key: &str) {
         self.make_class(&class(key, &json!({ "parameters": { "key": key } }))).await;
         self.make_pvc(key, key, json!({})).await;
         self.until_bound(key).await;
     }
 
     /// Makes a claim whose volume is to be made of a VolumeSnapshot.
-    async fn ask_for_restored(&self, key: &str, snapshot: &str) {
+    pub async fn ask_for_restored(&self, key: &str, snapshot: &str) {
         self.make_class(&class(key, &json!({ "parameters": { "key": key } }))).await;
         self.make_pvc(key, key, of(snapshot)).await;
     }

@@ -10,6 +10,7 @@ _MODULES = (
     "block_devices",
     "edits",
     "snapshots",
+    "groups",
     "growth",
     "owners",
     "sharing",

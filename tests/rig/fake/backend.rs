@@ -9,6 +9,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use tonic::Status;
 
 use super::super::{Can, Options};
+use super::groups::Group;
 use super::listing::Listing;
 use super::snapshots::Kept;
 
@@ -117,9 +118,13 @@ pub struct Backend {
     pub(super) keeps: bool,
     /// By key.
     pub snapshots: BTreeMap<String, Kept>,
-    /// Keys of snapshots that are not ready to use.
+    /// It takes snapshots of several volumes at one moment.
+    pub(super) groups_snapshots: bool,
+    /// By key.
+    pub groups: BTreeMap<String, Group>,
+    /// Keys of snapshots, and of groups of them, that are not ready to use.
     pub unready: BTreeSet<String>,
-    /// Keys of snapshots that cannot be deleted.
+    /// Keys of snapshots, and of groups of them, that cannot be deleted.
     pub pinned: BTreeSet<String>,
     /// Ids of volumes that snapshots are said to be of, by the key of the snapshot, where that is not as usual.
     pub answers_of: BTreeMap<String, String>,
@@ -179,6 +184,8 @@ impl Backend {
             volumes: BTreeMap::new(),
             keeps: options.snapshots,
             snapshots: BTreeMap::new(),
+            groups_snapshots: options.groups,
+            groups: BTreeMap::new(),
             unready: BTreeSet::new(),
             pinned: BTreeSet::new(),
             answers_of: BTreeMap::new(),

@@ -38,8 +38,11 @@ impl Identity for Place {
             let offline = VolumeExpansion { r#type: volume_expansion::Type::Offline.into() };
             wire::PluginCapability { r#type: Some(Type::VolumeExpansion(offline)) }
         });
-        let capabilities =
-            has_controller.then_some(capability).into_iter().chain(places).chain(unused).collect();
+        let groups = Service { r#type: service::Type::GroupControllerService.into() };
+        let groups = wire::PluginCapability { r#type: Some(Type::Service(groups)) };
+        let groups = (has_controller && self.fake.backend().groups_snapshots).then_some(groups);
+        let capability = has_controller.then_some(capability);
+        let capabilities = capability.into_iter().chain(groups).chain(places).chain(unused).collect();
         Ok(Response::new(wire::GetPluginCapabilitiesResponse { capabilities }))
     }
 
@@ -84,6 +87,16 @@ pub(super) fn controller_capabilities(
         r#type: Some(Type::Rpc(Rpc { r#type: offered.into() })),
     };
     wire::ControllerGetCapabilitiesResponse { capabilities: offered.into_iter().map(capability).collect() }
+}
+
+pub(super) fn group_controller_capabilities(
+    backend: &Backend,
+) -> wire::GroupControllerGetCapabilitiesResponse {
+    use wire::group_controller_service_capability::{Rpc, Type, rpc};
+    let groups = Rpc { r#type: rpc::Type::CreateDeleteGetVolumeGroupSnapshot.into() };
+    let groups = wire::GroupControllerServiceCapability { r#type: Some(Type::Rpc(groups)) };
+    let capabilities = backend.groups_snapshots.then_some(groups).into_iter().collect();
+    wire::GroupControllerGetCapabilitiesResponse { capabilities }
 }
 
 pub(super) fn node_capabilities(backend: &Backend) -> wire::NodeGetCapabilitiesResponse {

@@ -6,6 +6,8 @@
 
 pub mod backend;
 mod controller;
+mod group_controller;
+pub mod groups;
 mod identity;
 pub mod listing;
 mod mounts;
@@ -23,6 +25,7 @@ use std::time::Duration;
 
 use moor::csi::Rpc;
 use moor::csi::proto::csi::v1::controller_server::ControllerServer;
+use moor::csi::proto::csi::v1::group_controller_server::GroupControllerServer;
 use moor::csi::proto::csi::v1::identity_server::IdentityServer;
 use moor::csi::proto::csi::v1::node_server::NodeServer;
 use tokio::net::UnixListener;
@@ -127,6 +130,7 @@ impl Fake {
         let router = tonic::transport::Server::builder()
             .add_service(IdentityServer::new(place.clone()))
             .add_service(ControllerServer::new(place.clone()))
+            .add_service(GroupControllerServer::new(place.clone()))
             .add_service(NodeServer::new(place));
         self.listen(node.to_owned(), &socket(plugin_dir), router);
     }
@@ -147,7 +151,8 @@ impl Fake {
         let place = Place { fake: self.clone(), node: node.to_owned(), controller: true };
         let router = tonic::transport::Server::builder()
             .add_service(IdentityServer::new(place.clone()))
-            .add_service(ControllerServer::new(place));
+            .add_service(ControllerServer::new(place.clone()))
+            .add_service(GroupControllerServer::new(place));
         self.listen(controller_of(node), &controller_socket(plugin_dir), router);
     }
 

@@ -112,7 +112,7 @@ pub async fn one_of_a_volume_that_nobody_has_asked_for_is_taken(cluster: Arc<Clu
         "volumeSnapshotRef": { "name": "x", "namespace": SPACE, "uid": "x" } });
     scene.make_content("of-nothing", gone).await;
     scene
-        .until_event("of-nothing", "SnapshotCreationFailed", "no PersistentVolume stands for the volume")
+        .until_event("of-nothing", "SnapshotCreationFailed", "no PersistentVolume stands for volume vol-gone")
         .await;
 }
 
