@@ -174,6 +174,12 @@ impl Failure {
         Self { meaning: Meaning::StillRunning, ..Self::local(reason, rpc, message) }
     }
 
+    /// The driver said OK, and its answer cannot be right. Asking again soon is no use.
+    #[must_use]
+    pub fn bad_answer(reason: Reason, rpc: Rpc, message: String) -> Self {
+        Self { pace: Pace::Slow, ..Self::local(reason, rpc, message) }
+    }
+
     /// The driver said OK, and the API server does not take what it answered.
     #[must_use]
     pub fn unstorable(rpc: Rpc, why: &str) -> Self {

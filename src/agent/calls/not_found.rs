@@ -31,6 +31,26 @@ pub(crate) async fn is_gone(agent: &Agent, error: &CallError, earlier: Earlier<'
     }
 }
 
+/// Judges the failed deletion of what a driver keeps, which a policy may give up. `note` is what the call went without.
+///
+/// # Errors
+/// Something may be left. The failure says so for people, and the driver's own answer is beside it.
+pub(crate) async fn unless_gone(
+    agent: &Agent,
+    error: CallError,
+    earlier: Earlier<'_>,
+    note: Option<&str>,
+) -> Result<(), (Failure, Option<CallError>)> {
+    let Err(mut failure) = is_gone(agent, &error, earlier).await else { return Ok(()) };
+    if error.meaning() == Meaning::AlreadyGone {
+        failure.message.push_str("; spec.deletionPolicy Retain gives it up");
+    }
+    if let Some(note) = note {
+        failure.message = format!("{} ({note})", failure.message);
+    }
+    Err((failure, Some(error)))
+}
+
 /// `now` is the UID of the Plugin that has the name now.
 fn judge(error: &CallError, now: Option<&str>, earlier: Earlier<'_>) -> Result<(), Failure> {
     let done = earlier.done;

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::agent::calls::attempt::Due;
-use crate::agent::calls::failure::{Failure, Pace};
+use crate::agent::calls::failure::Failure;
 use crate::api::conditions::{Desired, Reason};
 use crate::api::snapshot::{MemberStatus, SnapshotStatus};
 use crate::api::{Snapshot, SnapshotState, quantity};
@@ -121,12 +121,10 @@ pub(super) fn is_as_before(due: &Due<'_>, snapshot: &Snapshot, id: &str) -> Resu
         "the driver has answered the same {} with {known} before and with {id} now; look at the driver",
         due.rpc
     );
-    let failure = Failure::local(Reason::AnswerRefused, due.rpc, what);
-    Err((Failure { pace: Pace::Slow, ..failure }, None))
+    Err((Failure::bad_answer(Reason::AnswerRefused, due.rpc, what), None))
 }
 
 /// What the driver does not have that is registered. There is nothing to try: an owner has named it wrongly, or it was deleted.
 pub(super) fn not_there(due: &Due<'_>, what: String) -> Failed {
-    let failure = Failure::local(Reason::SnapshotNotFound, due.rpc, what);
-    (Failure { pace: Pace::Slow, ..failure }, None)
+    (Failure::bad_answer(Reason::SnapshotNotFound, due.rpc, what), None)
 }

@@ -7,7 +7,6 @@ use crate::agent::calls::attempt::{Due, Means};
 use crate::agent::calls::failure::Failure;
 use crate::agent::calls::not_found::{self, Earlier};
 use crate::api::Snapshot;
-use crate::csi::Meaning;
 use crate::csi::proto::csi::v1 as wire;
 use crate::snapshot::calls::SnapshotCall;
 
@@ -45,12 +44,5 @@ async fn delete(due: &Due<'_>, snapshot: &Snapshot, with: Prepared) -> Result<Op
     let uid = snapshot.status.as_ref().and_then(|s| s.plugin_uid.as_deref());
     let plugin = snapshot.plugin_name().unwrap_or_default();
     let earlier = Earlier { plugin, uid, done: "taken", undone: "deleted" };
-    let Err(mut failure) = not_found::is_gone(due.agent, &error, earlier).await else { return Ok(note) };
-    if error.meaning() == Meaning::AlreadyGone {
-        failure.message.push_str("; spec.deletionPolicy Retain gives it up");
-    }
-    if let Some(note) = note {
-        failure.message = format!("{} ({note})", failure.message);
-    }
-    Err((failure, Some(error)))
+    not_found::unless_gone(due.agent, error, earlier, note.as_deref()).await.map(|()| note)
 }

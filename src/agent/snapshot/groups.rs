@@ -3,7 +3,7 @@
 use super::answers::{Answer, Failed, is_as_before, not_there};
 use super::prepared::Prepared;
 use crate::agent::calls::attempt::Due;
-use crate::agent::calls::failure::{Failure, Pace};
+use crate::agent::calls::failure::Failure;
 use crate::api::Snapshot;
 use crate::api::conditions::Reason;
 use crate::api::names::create_name;
@@ -33,8 +33,7 @@ pub(super) async fn create(due: &Due<'_>, snapshot: &Snapshot, with: Prepared) -
             "the driver has answered the same {} with the member {} before and without it now; look at the driver",
             due.rpc, known.snapshot_handle
         );
-        let failure = Failure::local(Reason::AnswerRefused, due.rpc, what);
-        return Err((Failure { pace: Pace::Slow, ..failure }, None));
+        return Err((Failure::bad_answer(Reason::AnswerRefused, due.rpc, what), None));
     }
     Ok(Answer::Group(there, with.plugin_uid))
 }

@@ -16,7 +16,7 @@ use crate::api::secrets::{SecretFor, SecretName};
 use crate::api::volume::{CreatedWith, EditAnswer, GrantedUse, Rejected, Segments, VolumeStatus};
 use crate::api::{Plugin, Volume, VolumeState};
 use crate::csi::proto::csi::v1 as wire;
-use crate::csi::{CallError, Meaning, Origin, Rpc};
+use crate::csi::{CallError, Origin, Rpc};
 use crate::volume::calls::VolumeCall;
 
 /// A failed call, and the driver's own answer if there was one.
@@ -266,14 +266,7 @@ async fn delete(
     };
     let uid = volume.status.as_ref().and_then(|s| s.plugin_uid.as_deref());
     let earlier = Earlier { plugin: &volume.spec.plugin_name, uid, done: "made", undone: "deleted" };
-    let Err(mut failure) = not_found::is_gone(due.agent, &error, earlier).await else { return Ok(note) };
-    if error.meaning() == Meaning::AlreadyGone {
-        failure.message.push_str("; spec.deletionPolicy Retain gives it up");
-    }
-    if let Some(note) = note {
-        failure.message = format!("{} ({note})", failure.message);
-    }
-    Err((failure, Some(error)))
+    not_found::unless_gone(due.agent, error, earlier, note.as_deref()).await.map(|()| note)
 }
 
 fn take_in(status: &mut VolumeStatus, created: wire::Volume, asked: i64) {
