@@ -6,6 +6,7 @@ use super::caches::BY_PLUGIN;
 use super::known::Known;
 use super::nodes::is_in_service;
 use crate::api::instance::Service;
+use crate::api::plugin::Balancing;
 use crate::api::{Plugin, PluginInstance};
 use crate::plugin::{counts, csi_driver, served_as};
 use crate::provision::{Place, Served};
@@ -32,6 +33,7 @@ impl Driver {
             clones: self.clones,
             extra_create_metadata: kubernetes.extra_create_metadata,
             strict_topology: kubernetes.strict_topology,
+            is_local: self.plugin.balancing() == Balancing::PerTopology,
             default_fs_type: kubernetes.default_fs_type.as_deref(),
             secrets: self.plugin.spec.secrets.as_ref(),
         }

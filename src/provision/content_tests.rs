@@ -52,6 +52,7 @@ fn served() -> Served<'static> {
         extra_create_metadata: false,
         default_fs_type: None,
         strict_topology: false,
+        is_local: false,
     }
 }
 

@@ -12,7 +12,7 @@ use super::parameters::{For, Resolved, resolve};
 use super::refusal::{Refusal, SizeError, Waiting};
 use super::restore::{NoRestore, Restored, is_at, restored};
 use super::source::{Copied, NoCopy, Source, SourceNow, copied, source};
-use super::topology::{NoPlace, Place, has, immediate, late, names_no_place};
+use super::topology::{IsSource, NoPlace, Place, has, immediate, late, names_no_place};
 use crate::api::capability::VolumeUse;
 use crate::api::provision::{CopyOf, Provision, ProvisionedFor, ReclaimPolicy, provisioned_name};
 use crate::api::quantity;
@@ -63,6 +63,8 @@ pub struct Served<'a> {
     pub extra_create_metadata: bool,
     /// Its volumes are made at their first consumer's and nowhere else.
     pub strict_topology: bool,
+    /// Each place has storage of its own, where alone it finds what a volume is to be a copy of.
+    pub is_local: bool,
     /// The file system of volumes whose class names none.
     pub default_fs_type: Option<&'a str>,
     /// The Secrets that its Plugin names, for calls for which the class names none.
@@ -344,16 +346,17 @@ impl Wanted<'_> {
         if allowed.is_empty() && names_no_place(places) {
             return Ok(None);
         }
-        if let Some(node) = self.node {
-            return late(places, node, allowed, strict).map(Some);
-        }
         let of = (source.volume, source.restore.kept);
         let is_source = |at: &BTreeMap<String, String>| match of {
             (Some(volume), _) => has(volume, at),
             (None, Some(kept)) => is_at(kept, at),
             (None, None) => false,
         };
-        immediate(places, allowed, uid, is_source).map(Some)
+        let Some(node) = self.node else { return immediate(places, allowed, uid, is_source).map(Some) };
+        // Only a source of which it is known where it is.
+        let has_place = places.iter().any(|place| is_source(&place.segments));
+        let source = (self.driver.is_local && has_place).then_some(&is_source as IsSource<'_>);
+        late(places, node, allowed, strict, source).map(Some)
     }
 }
 

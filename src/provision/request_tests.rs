@@ -3,6 +3,7 @@ use serde_json::{Value, json};
 use super::super::restore::RestoreNow;
 use super::super::source::CLONING_PROTECTION;
 use super::*;
+use crate::api::Snapshot;
 
 const DRIVER: &str = "d.example.com";
 
@@ -38,6 +39,7 @@ fn served(places: &[Place]) -> Served<'_> {
         extra_create_metadata: false,
         default_fs_type: None,
         strict_topology: false,
+        is_local: false,
         secrets: None,
     }
 }
@@ -266,6 +268,35 @@ fn a_volume_is_made_of_the_snapshot_that_a_volume_snapshot_stands_for() {
     let volume = made(request(&Asked { source, ..asked(&claim, &class) }));
     assert_eq!(volume.spec.source.unwrap().snapshot_name.as_deref(), Some("content-c"));
     assert!(volume.spec.persistent_volume.unwrap().copy_of.is_none());
+}
+
+/// The scheduler knows of no source.
+#[test]
+fn local_storage_is_copied_where_it_is_wherever_its_consumer_is_put() {
+    let places = ["a", "b", "c"].map(|node| Place {
+        node: node.to_owned(),
+        healthy: true,
+        segments: BTreeMap::from([("host".to_owned(), node.to_owned())]),
+    });
+    let kept = |at: Value| -> Snapshot {
+        serde_json::from_value(
+            json!({ "metadata": { "name": "content-c" }, "spec": { "assignment": { "operation": "Create",
+            "controller": { "instance": "i", "agent": "a" }, "pluginName": "p", "driverName": "d",
+            "accessibleTopology": at } } }),
+        )
+        .unwrap()
+    };
+    let known = kept(json!([{ "segments": { "host": "c" } }]));
+    let unknown = kept(json!([]));
+    let late = class(json!({ "volumeBindingMode": "WaitForFirstConsumer" }));
+    let chosen = claim(json!({ "volume.kubernetes.io/selected-node": "b" }), json!({}));
+    for (is_local, kept, first) in [(true, &known, "c"), (false, &known, "b"), (true, &unknown, "b")] {
+        let restore = RestoreNow { kept: Some(kept), ..RestoreNow::default() };
+        let source = SourceNow { restore, ..SourceNow::default() };
+        let driver = Some(Served { is_local, ..served(&places) });
+        let volume = made(request(&Asked { driver, source, ..asked(&chosen, &late) }));
+        assert_eq!(volume.spec.topology.unwrap().preferred[0].segments["host"], first);
+    }
 }
 
 #[test]

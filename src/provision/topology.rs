@@ -17,6 +17,9 @@ pub struct Place {
     pub segments: BTreeMap<String, String>,
 }
 
+/// Whether what a volume is to be a copy of is in the place of these segments.
+pub type IsSource<'a> = &'a dyn Fn(&BTreeMap<String, String>) -> bool;
+
 /// Why there is no place for a volume now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoPlace {
@@ -26,6 +29,16 @@ pub enum NoPlace {
          PluginInstances"
     )]
     Unknown {
+        /// The node.
+        node: String,
+    },
+    /// It is to be a copy of what is elsewhere, and cannot be made there.
+    #[error(
+        "what the volume is to be a copy of is not where node {node} is, which the scheduler has chosen, and is found nowhere else: \
+         for a copy there the driver has to be healthy there, allowedTopologies of the StorageClass has to allow it, and \
+         spec.kubernetes.strictTopology of the Plugin must not be set"
+    )]
+    SourceElsewhere {
         /// The node.
         node: String,
     },
@@ -47,24 +60,35 @@ pub fn names_no_place(places: &[Place]) -> bool {
     places.iter().any(|place| place.healthy) && places.iter().all(|place| place.segments.is_empty())
 }
 
-/// The places for a volume whose first consumer runs on `node`: that node's own first, then others of the same kind.
+/// The places for a volume whose first consumer runs on `node`: that node's own first, then others of the same kind. `source` is
+/// given of a copy that can be made only where its source is: it begins there, and the scheduler, which knows of no source, moves
+/// the consumer to where the volume was made.
 pub fn late(
     places: &[Place],
     node: &str,
     allowed: &[TopologySelectorTerm],
     strict: bool,
+    source: Option<IsSource<'_>>,
 ) -> Result<TopologyRequest, NoPlace> {
     let own = places.iter().find(|place| place.node == node && !place.segments.is_empty());
     let own = own.ok_or_else(|| NoPlace::Unknown { node: node.to_owned() })?;
+    let elsewhere = || NoPlace::SourceElsewhere { node: node.to_owned() };
     if strict {
-        return Ok(request([own.segments.clone()]));
+        let is_there = source.is_none_or(|is_source| is_source(&own.segments));
+        return if is_there { Ok(request([own.segments.clone()])) } else { Err(elsewhere()) };
     }
     let alike = |place: &&Place| place.healthy && place.segments.keys().eq(own.segments.keys());
     let others = places.iter().filter(alike).map(|place| &place.segments);
     let mut all: BTreeSet<_> = others.filter(|segments| is_allowed(segments, allowed)).collect();
     all.insert(&own.segments);
     let (before, after): (Vec<_>, Vec<_>) = all.into_iter().partition(|segments| *segments < &own.segments);
-    Ok(request(after.into_iter().chain(before).cloned()))
+    let mut all: Vec<_> = after.into_iter().chain(before).cloned().collect();
+    if let Some(is_source) = source {
+        // Stable: the others stay in their order.
+        all.sort_by_key(|segments| !is_source(segments));
+        all.first().filter(|first| is_source(first)).ok_or_else(elsewhere)?;
+    }
+    Ok(request(all))
 }
 
 /// The places for a volume whose consumers nobody knows yet: all, each claim beginning at another one. A copy begins where its

@@ -48,9 +48,29 @@ fn the_chosen_nodes_place_comes_first() {
         ("sick", vec![], false, vec!["d", "a", "b", "c"]),
         ("rack", vec![], false, vec!["e"]),
     ] {
-        let request = late(&places, node, &allowed, strict).unwrap();
+        let request = late(&places, node, &allowed, strict, None).unwrap();
         assert_eq!(said(&request), expected, "{node} {allowed:?} {strict}");
     }
+}
+
+#[test]
+fn a_copy_of_local_storage_begins_where_its_source_is() {
+    let places = zones();
+    let in_zone = |zone: &'static str| move |at: &BTreeMap<String, String>| at["zone"] == zone;
+    let made = |node, allowed: &[_], strict, zone| {
+        late(&places, node, allowed, strict, Some(&in_zone(zone))).map(|r| said(&r).join(" "))
+    };
+    assert_eq!(made("b", &[], false, "a").as_deref(), Ok("a b c"));
+    assert_eq!(made("b", &[], false, "b").as_deref(), Ok("b c a"));
+    assert_eq!(made("b", &[], true, "b").as_deref(), Ok("b"));
+    let elsewhere = Err(NoPlace::SourceElsewhere { node: "b".to_owned() });
+    assert_eq!(made("b", &[], true, "a"), elsewhere, "nowhere but at the chosen node");
+    assert_eq!(made("b", &[], false, "d"), elsewhere, "no healthy driver is there");
+    assert_eq!(
+        made("b", &[term(&[("zone", &["b", "c"])])], false, "a"),
+        elsewhere,
+        "it is not allowed there"
+    );
 }
 
 #[test]
@@ -71,7 +91,7 @@ fn a_driver_that_names_no_place_tells_none_apart() {
 #[test]
 fn a_node_whose_place_is_not_known_is_waited_for() {
     for node in ["nowhere", "unheard-of"] {
-        let none = late(&zones(), node, &[], false).unwrap_err();
+        let none = late(&zones(), node, &[], false, None).unwrap_err();
         assert_eq!(none, NoPlace::Unknown { node: node.to_owned() });
         assert!(none.to_string().contains(node));
     }
@@ -105,7 +125,7 @@ fn without_a_node_all_allowed_places_are_asked_for_and_claims_begin_at_different
 fn of_very_many_places_as_many_are_asked_for_as_an_object_holds() {
     let places: Vec<_> =
         (0..500).map(|n| place(&format!("n{n}"), true, &[("zone", &n.to_string())])).collect();
-    let request = late(&places, "n300", &[], false).unwrap();
+    let request = late(&places, "n300", &[], false, None).unwrap();
     assert_eq!((request.required.len(), said(&request)[0]), (MAX_PLACES, "300"));
 }
 

@@ -54,6 +54,7 @@ fn decide_with(
         extra_create_metadata: true,
         default_fs_type: None,
         strict_topology: false,
+        is_local: false,
     };
     let class: VolumeGroupSnapshotClass = serde_json::from_value(json!({ "metadata": {}, "driver": DRIVER,
         "parameters": { "tier": "cold",
