@@ -153,6 +153,8 @@ impl Observed {
             } else {
                 offers(self.controlling.iter(), |can| can.controller_has("CREATE_DELETE_SNAPSHOT"))
             },
+            finds: snapshot.is_group()
+                || offers(self.controlling.iter(), |can| can.controller_has("LIST_SNAPSHOTS")) == Some(true),
             not_allowed: self.not_allowed.clone(),
             volumes: self.volumes.iter().map(TakenOf::seen).collect(),
             made_from: self.made_from.clone(),

@@ -3,10 +3,12 @@
 use super::calls::caller;
 use super::reason::SnapshotWaiting;
 use super::seen::{Look, Looked, Planned, Seen, SnapshotStep, key, locks_of, places};
-use crate::api::SnapshotState;
 use crate::api::attachment::ControllerRef;
+use crate::api::conditions::Reason;
 use crate::api::plugin::Balancing;
 use crate::api::snapshot::{SnapshotAssignment, SnapshotOperation};
+use crate::api::volume::Segments;
+use crate::api::{Snapshot, SnapshotState};
 use crate::volume::{CallerNow, InstanceSeen};
 
 /// An unfinished call: it stays with whoever has it, unless that one can be making none.
@@ -20,12 +22,57 @@ pub(super) fn follow(seen: &Seen<'_>, looked: &Looked, assignment: &SnapshotAssi
         let stays = of_volume == now;
         return Ok(if stays { wait_for_caller(seen, now) } else { give(assignment, of_volume.clone()) });
     }
-    let Some(next) = seen.plugin.successor(now, places(seen), key(seen)) else {
-        return Ok(wait_for_caller(seen, now));
+    let elsewhere = next_place(seen, Some(assignment));
+    if is_not_there(seen.snapshot) {
+        // Its agent has said so, and makes the call again only after a long while.
+        return Ok(elsewhere.map_or_else(|| wait_for_caller(seen, now), |next| look_in(assignment, next)));
+    }
+    let next = match seen.plugin.successor(now, places(seen), key(seen)) {
+        Some(next) => give(assignment, next),
+        None => match elsewhere.filter(|_| seen.plugin.is_dead(now)) {
+            Some(next) => look_in(assignment, next),
+            None => return Ok(wait_for_caller(seen, now)),
+        },
     };
     Ok(match looked_at(looked, now)? {
         CallerNow::MayCall => wait_for_caller(seen, now),
-        CallerNow::CutOff | CallerNow::Relieved => give(assignment, next),
+        CallerNow::CutOff | CallerNow::Relieved => next,
+    })
+}
+
+/// An instance, and the place where it looks.
+pub(super) type LooksIn = (ControllerRef, Vec<Segments>);
+
+/// Where a snapshot that was registered is looked for next, or first. Where each place has storage of its own nobody knows which one
+/// has it, so one after the other is asked, in an order that stays: None after the last one, and where any instance knows.
+pub(super) fn next_place(seen: &Seen<'_>, now: Option<&SnapshotAssignment>) -> Option<LooksIn> {
+    let is_local = seen.finds && seen.plugin.balancing == Some(Balancing::PerTopology);
+    let looks = now.is_none_or(|now| now.operation == SnapshotOperation::List);
+    let before = match now.map(|now| now.accessible_topology.first()) {
+        _ if !is_local || !looks => return None,
+        // It was taken up when the driver was not known to be one of these.
+        Some(None) => return None,
+        Some(before) => before,
+        None => None,
+    };
+    let comes_after = |i: &&InstanceSeen| before.is_none_or(|before| i.topology > before.segments);
+    let healthy = seen.plugin.controllers.iter().filter(|i| i.healthy && !i.topology.is_empty());
+    let next = healthy.filter(comes_after).min_by_key(|i| (&i.topology, &i.name))?;
+    Some((next.to_ref(), vec![Segments { segments: next.topology.clone() }]))
+}
+
+/// The same question, in another place.
+fn look_in(assignment: &SnapshotAssignment, (controller, place): LooksIn) -> SnapshotStep {
+    let assignment = SnapshotAssignment { controller, accessible_topology: place, ..assignment.clone() };
+    SnapshotStep::Assign(Box::new(assignment))
+}
+
+/// Whether the instance that was asked last has answered that its driver has no such snapshot.
+fn is_not_there(snapshot: &Snapshot) -> bool {
+    snapshot.status.as_ref().is_some_and(|status| {
+        let error = status.last_error.as_ref().map(|error| error.code.as_str());
+        error == Some(Reason::SnapshotNotFound.as_str())
+            && status.observed_generation == snapshot.metadata.generation
     })
 }
 

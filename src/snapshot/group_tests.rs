@@ -92,6 +92,7 @@ impl Case {
             },
             driver: "driver",
             takes: self.takes,
+            finds: true,
             not_allowed: None,
             volumes: self.volumes.iter().map(seen).collect(),
             made_from: None,

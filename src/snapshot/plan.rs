@@ -10,7 +10,7 @@
 //! deleted with Retain: nothing is made of it (live list) --Free--> gone
 //! ```
 
-use super::caller::{chosen, follow};
+use super::caller::{chosen, follow, next_place};
 use super::calls::caller;
 use super::deletion::delete;
 use super::reason::SnapshotWaiting;
@@ -93,6 +93,7 @@ fn first_assignment(seen: &Seen<'_>, looked: &Looked) -> Planned {
     }
     let (snapshot, spec) = (seen.snapshot, &seen.snapshot.spec);
     let plugin_name = seen.plugin_name.to_owned();
+    let mut accessible_topology = places(seen).required.to_vec();
     let (operation, controller) = match &spec.snapshot_handle {
         // Of several volumes each may have its own.
         None if snapshot.is_group() => (SnapshotOperation::Create, chosen(seen)),
@@ -111,7 +112,14 @@ fn first_assignment(seen: &Seen<'_>, looked: &Looked) -> Planned {
             if let Some(ends) = holders.iter().find(|holder| holder.ends) {
                 return Ok(SnapshotStep::Wait(SnapshotWaiting::HandleEnds(ends.words.clone())));
             }
-            (SnapshotOperation::List, chosen(seen))
+            let controller = match next_place(seen, None) {
+                Some((controller, place)) => {
+                    accessible_topology = place;
+                    Some(controller)
+                }
+                None => chosen(seen),
+            };
+            (SnapshotOperation::List, controller)
         }
     };
     let Some(controller) = controller else {
@@ -133,7 +141,7 @@ fn first_assignment(seen: &Seen<'_>, looked: &Looked) -> Planned {
         secret_name: named.of_volume,
         plugin_secret_name: named.of_plugin,
         snapshot_handle: spec.snapshot_handle.clone(),
-        accessible_topology: places(seen).required.to_vec(),
+        accessible_topology,
         volume,
         is_group: snapshot.is_group(),
         volumes,

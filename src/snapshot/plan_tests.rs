@@ -1,15 +1,21 @@
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::api::FINALIZER;
 use crate::api::attachment::ControllerRef;
+use crate::api::conditions::{CallFailure, Reason};
 use crate::api::plugin::Balancing;
-use crate::api::secrets::{SecretName, SecretTemplates};
-use crate::api::volume::DeletionPolicy;
+use crate::api::secrets::SecretTemplates;
+use crate::api::volume::{DeletionPolicy, Segments};
 use crate::api::{Volume, VolumeHandle, VolumeState};
 use crate::fixtures;
 use crate::snapshot::Holder;
 use crate::volume::InstanceSeen;
 use crate::volume::{CallerNow, PluginSeen};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+
+#[path = "secrets_tests.rs"]
+mod secrets;
 
 fn at(node: &str) -> ControllerRef {
     ControllerRef { instance: format!("driver-{node}"), agent: node.into(), tenure: 0 }
@@ -115,6 +121,7 @@ impl Case {
             },
             driver: "driver",
             takes: self.takes,
+            finds: true,
             not_allowed: None,
             volumes: self.snapshot.spec.volumes().map(|name| self.of(name)).collect(),
             made_from: self.made_from.clone(),
@@ -140,21 +147,6 @@ impl Case {
 
 fn healthy(node: &str) -> InstanceSeen {
     InstanceSeen { healthy: true, serving: true, ..fixtures::instance(&at(node)) }
-}
-
-/// The class of a VolumeSnapshotContent says with which Secret its calls are made, or with none.
-#[test]
-fn what_is_taken_for_a_content_inherits_no_secret() {
-    let mut case = Case::new();
-    let secrets = case.volume.as_mut().unwrap().spec.secrets.get_or_insert_default();
-    secrets.controller = Some("of-the-volume".into());
-    let secret = |case: &Case| match case.plan() {
-        SnapshotStep::Assign(assignment) => assignment.secret_name,
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(secret(&case).as_deref(), Some("of-the-volume"));
-    case.snapshot.spec.volume_snapshot_content = Some(crate::api::snapshot::SnapshotOf::default());
-    assert_eq!(secret(&case), None);
 }
 
 #[test]
@@ -210,6 +202,51 @@ fn one_that_exists_is_looked_for_by_any_instance() {
     assert_eq!(assignment.snapshot_handle.as_deref(), Some("snap-9"));
     case.instances.clear();
     assert_eq!(case.waits(), SnapshotWaiting::NoInstance("plugin".into()));
+}
+
+/// Where each place has storage of its own, the first one that is asked need not be the one that has it.
+#[test]
+fn one_that_exists_is_looked_for_in_one_place_after_the_other() {
+    let mut case = Case::new();
+    (case.volume, case.lock, case.balancing) = (None, None, Balancing::PerTopology);
+    case.snapshot.spec.volume_name = None;
+    case.snapshot.spec.snapshot_handle = Some("snap-9".into());
+    case.looked.holders = Some(Vec::new());
+    let place = |name: &str| BTreeMap::from([("host".to_owned(), name.to_owned())]);
+    // Two nodes are in one place, and the driver of another one is not well.
+    case.instances = [("node-4", "a"), ("node-3", "b"), ("node-2", "b"), ("node-1", "c"), ("node-5", "d")]
+        .map(|(node, at)| InstanceSeen { topology: place(at), healthy: at != "c", ..healthy(node) })
+        .into();
+    for (generation, (node, at)) in
+        [("node-4", "a"), ("node-2", "b"), ("node-5", "d")].into_iter().enumerate()
+    {
+        let SnapshotStep::Assign(assignment) = case.plan() else { panic!("{:?}", case.plan()) };
+        assert_eq!(
+            (assignment.controller.clone(), assignment.operation),
+            (self::at(node), SnapshotOperation::List)
+        );
+        assert_eq!(
+            assignment.accessible_topology,
+            vec![Segments { segments: place(at) }],
+            "copies are made there"
+        );
+        case.snapshot.spec.assignment = Some(*assignment);
+        case.snapshot.metadata.generation = Some(i64::try_from(generation).unwrap() + 2);
+        assert_eq!(
+            case.plan(),
+            SnapshotStep::Idle,
+            "what {node} answers is awaited, whatever was said before"
+        );
+        let status = case.snapshot.status.get_or_insert_default();
+        status.observed_generation = case.snapshot.metadata.generation;
+        let code = Reason::SnapshotNotFound.as_str().to_owned();
+        status.last_error = Some(CallFailure { code, ..CallFailure::default() });
+    }
+    assert_eq!(case.plan(), SnapshotStep::Idle, "all were asked");
+    case.snapshot.spec.assignment = None;
+    case.balancing = Balancing::Spread;
+    let SnapshotStep::Assign(assignment) = case.plan() else { panic!() };
+    assert_eq!(assignment.accessible_topology, Vec::new(), "any instance knows of all");
 }
 
 /// Rule R13: a node that lies about what it has taken would have others' snapshots restored and deleted.
@@ -372,35 +409,4 @@ fn what_nobody_has_taken_up_just_goes() {
     assert_eq!(case.plan(), SnapshotStep::Idle, "it has no finalizer of ours");
     case.snapshot.metadata.finalizers = Some(vec![FINALIZER.into()]);
     assert_eq!(case.plan(), SnapshotStep::Free);
-}
-
-/// Of one that is taken that is what its Volume has, and of one that is registered what the Plugin names by now.
-#[test]
-fn the_secret_is_fixed_when_it_is_taken_up() {
-    let secret_of = |case: &Case| {
-        let SnapshotStep::Assign(assignment) = case.plan() else { panic!("{:?}", case.plan()) };
-        let mut taken_up = case.snapshot.clone();
-        taken_up.spec.assignment = Some(*assignment);
-        match taken_up.secret() {
-            Some(SecretName::OfUser(name)) => format!("the user's {name}"),
-            Some(SecretName::OfPlugin(name)) => format!("the Plugin's {name}"),
-            None => String::new(),
-        }
-    };
-    let templates = serde_json::json!({ "default": { "namespace": "keys", "name": "${pvc.namespace}" } });
-    let mut case = Case::new();
-    case.secrets = serde_json::from_value(templates).unwrap();
-    assert_eq!(secret_of(&case), "", "its Volume was made with none");
-    let volume = case.volume.as_mut().unwrap();
-    volume.spec.assignment.as_mut().unwrap().secrets.controller = Some("keys/then".into());
-    assert_eq!(secret_of(&case), "the Plugin's keys/then");
-    case.volume.as_mut().unwrap().spec.secrets.get_or_insert_default().default = Some("own".into());
-    assert_eq!(secret_of(&case), "the user's own");
-    let spec = &mut case.snapshot.spec;
-    (spec.volume_name, spec.snapshot_handle) = (None, Some("snap-1".into()));
-    (case.volume, case.snapshot.metadata.namespace) = (None, Some("shop".into()));
-    case.looked.holders = Some(Vec::new());
-    assert_eq!(secret_of(&case), "the Plugin's keys/shop");
-    case.snapshot.spec.secret_name = Some("own".into());
-    assert_eq!(secret_of(&case), "the user's own");
 }

@@ -24,6 +24,8 @@ pub struct Seen<'a> {
     /// Whether the driver takes snapshots: `CREATE_DELETE_SNAPSHOT`, for a group `CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT`; None
     /// while no instance of it has said so.
     pub takes: Option<bool>,
+    /// Whether the driver says whether it has one that is registered: `LIST_SNAPSHOTS`, for a group as `takes`.
+    pub finds: bool,
     /// What the Snapshot asks for and its namespace may not. It counts only for what has not been granted yet.
     pub not_allowed: Option<NotAllowed>,
     /// The Volumes that it names, in that order: one, several for a group, none for one that is registered.

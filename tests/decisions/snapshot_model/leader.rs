@@ -51,6 +51,7 @@ fn of_kept(config: &Config, seen: &Objects, now: &Objects) -> Option<Write> {
             plugin: plugin(&instances),
             driver: DRIVER,
             takes: Some(true),
+            finds: true,
             not_allowed: None,
             volumes: vec![VolumeSeen { name: "origin", volume: volume.as_ref(), lock: lock.as_ref() }],
             made_from: made_from(config, seen),
