@@ -16,6 +16,7 @@ from e2e.cluster.commands import run
 from e2e.cluster.install import foreign_kubeconfig
 from e2e.cluster.paths import KUBECONFIG
 from e2e.suite import cli as suite
+from e2e.suite import snapshot_controller
 
 from . import drivers, left, outcome, specs
 
@@ -67,8 +68,10 @@ def _on_the_loop_driver(arguments: argparse.Namespace) -> tuple[outcome.Outcome,
     try:
         cluster = up()
         drivers.install(cluster)
-        told = _test(specs.OURS, KUBECONFIG, arguments, cluster)
-        return told, _left_behind(lambda: drivers.leftovers(cluster))
+        parts.ensure((snapshot_controller.PROGRAM,))
+        with snapshot_controller.running(cluster, parts.snapshot_kinds()):
+            told = _test(specs.OURS, KUBECONFIG, arguments, cluster)
+            return told, _left_behind(lambda: drivers.leftovers(cluster))
     finally:
         if arguments.keep:
             say("the cluster stays up; `make down` removes it")

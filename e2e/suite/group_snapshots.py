@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 from e2e.cluster import parts
 
-from . import volume_snapshots
+from . import snapshot_controller, volume_snapshots
 from .objects import PLUGIN, Object
 from .volume_snapshots import VolumeSnapshots
 from .world import World
 
-PROGRAM = volume_snapshots.PROGRAM
+PROGRAM = snapshot_controller.PROGRAM
 _GROUP_VERSION = "groupsnapshot.storage.k8s.io/v1beta2"
 _API = f"/apis/{_GROUP_VERSION}"
 _GATE = "--feature-gates=CSIVolumeGroupSnapshot=true"
@@ -22,7 +22,7 @@ _GATE = "--feature-gates=CSIVolumeGroupSnapshot=true"
 def running(world: World) -> Iterator[GroupSnapshots]:
     """Installs the kinds, those of VolumeSnapshots too, runs the snapshot-controller, and takes all of it away in the end."""
     kinds = [*parts.snapshot_kinds(), *parts.snapshot_kinds(groups=True)]
-    with volume_snapshots.controller(world, kinds, _GATE):
+    with snapshot_controller.running(world.cluster, kinds, _GATE):
         groups = GroupSnapshots(world)
         try:
             groups.make_class()

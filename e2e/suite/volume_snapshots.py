@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from e2e.cluster import Problem, parts
-from e2e.cluster.processes import Component
 
+from . import snapshot_controller
 from .objects import PLUGIN, Holds, Object
 from .world import Failed, World
 
-PROGRAM = parts.SNAPSHOT_CONTROLLER
+PROGRAM = snapshot_controller.PROGRAM
 _GROUP = "snapshot.storage.k8s.io"
 API = f"/apis/{_GROUP}/v1"
 
@@ -21,42 +19,13 @@ API = f"/apis/{_GROUP}/v1"
 @contextmanager
 def running(world: World) -> Iterator[VolumeSnapshots]:
     """Installs the kinds, runs the snapshot-controller, and takes both away in the end."""
-    with controller(world, parts.snapshot_kinds()):
+    with snapshot_controller.running(world.cluster, parts.snapshot_kinds()):
         snapshots = VolumeSnapshots(world)
         try:
             snapshots.make_class()
             yield snapshots
         finally:
             snapshots.remove_all()
-
-
-@contextmanager
-def controller(world: World, kinds: Sequence[Path], *arguments: str) -> Iterator[None]:
-    """The same, with these kinds and further arguments. What is made of the kinds has to be gone in the end."""
-    definitions = [_plain(world, path) for path in kinds]
-    names = [f"crd/{definition['metadata']['name']}" for definition in definitions]
-    world.cluster.apply({"apiVersion": "v1", "kind": "List", "items": definitions})
-    world.cluster.kubectl("wait", "--for=condition=Established", *names, "--timeout=30s")
-    # As the administrator: its own rights are not what is tried here.
-    usual = [f"--kubeconfig={world.cluster.kubeconfig}", "--retry-interval-max=1s", "--leader-election=false"]
-    process = Component(PROGRAM, [parts.program(PROGRAM), *usual, *arguments])
-    process.start()
-    try:
-        yield
-        process.must_live()
-    finally:
-        process.kill()
-        world.cluster.kubectl("delete", *names, "--timeout=30s")
-
-
-def _plain(world: World, path: Path) -> Object:
-    """A definition, of the version alone that is stored: what translates between versions is a webhook, which is not there."""
-    printed = world.cluster.kubectl("create", "--dry-run=client", "--output=json", "-f", str(path)).stdout
-    definition: Object = json.loads(printed)
-    spec = definition["spec"]
-    spec.pop("conversion", None)
-    spec["versions"] = [version for version in spec["versions"] if version["storage"]]
-    return definition
 
 
 def await_that(world: World, what: str, holds: object, kinds: str) -> Object:

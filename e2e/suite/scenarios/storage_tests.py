@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
+from e2e.cluster import parts
 from e2e.cluster.paths import KUBECONFIG, REPOSITORY
 from e2e.storage import drivers, specs
 
+from .. import snapshot_controller
 from ..registry import scenario
 from ..world import World, expect
 
@@ -25,6 +27,11 @@ _CHOSEN = (
     _LOCAL + "Dynamic PV (default fs)] fsgroupchangepolicy (Always)[LinuxOnly], pod created with an initial fsgroup, new",
     _LOCAL + "Dynamic PV (default fs)] subPath should support existing single file",
     _LOCAL + "Dynamic PV (block volmode)] volumes should store data",
+    _LOCAL + "Dynamic Snapshot (retain policy)] snapshottable [Feature:VolumeSnapshotDataSource] volume snapshot controller  should"
+    " check snapshot fields, check restore correctly works after modifying source data, check deletion (persistent)",
+    _LOCAL + "Pre-provisioned Snapshot (delete policy)] snapshottable [Feature:VolumeSnapshotDataSource] volume snapshot"
+    " controller  should check snapshot fields, check restore correctly works after modifying source data, check deletion",
+    _SHARED + "Dynamic PV (default fs)] provisioning should provision correct filesystem size when restoring snapshot to larger",
     _LOCAL + "Generic Ephemeral-volume (default fs) (late-binding)] ephemeral should support two pods which have the same",
 )
 # They mostly wait.
@@ -38,12 +45,13 @@ _OUTPUT = REPOSITORY / "target" / "storage-tests.log"
     # Of two PersistentVolumes of one storage the suite writes the second with a larger size than the storage has, for which
     # kubelet then calls NodeExpandVolume.
     tolerated=("OutOfRange",),
-    programs=specs.PROGRAMS_HERE,
+    programs=(*specs.PROGRAMS_HERE, snapshot_controller.PROGRAM),
     limit=480,
 )
 def storage_tests(world: World) -> None:
-    focus = "|".join(re.escape(name) for name in _CHOSEN)
-    with drivers.local(world.cluster):
+    # Of a container without a name the report has a space more than what the focus is compared with.
+    focus = "|".join(re.escape(re.sub(" +", " ", name)) for name in _CHOSEN)
+    with snapshot_controller.running(world.cluster, parts.snapshot_kinds()), drivers.local(world.cluster):
         before = drivers.leftovers(world.cluster)
         told = specs.run(
             specs.OURS,
