@@ -10,13 +10,7 @@ use crate::api::conditions::READY;
 use crate::k8s::ApiError;
 
 /// Answers the Volume and its claims, after a pass in which nothing was left to be done for them.
-pub(super) async fn report(ctx: &Context, seen: &Observed) {
-    if let Err(error) = record(ctx, seen).await {
-        error.log(&seen.key, "cannot answer its last edit");
-    }
-}
-
-async fn record(ctx: &Context, seen: &Observed) -> Result<(), ApiError> {
+pub(super) async fn report(ctx: &Context, seen: &Observed) -> Result<(), ApiError> {
     if let Some(volume) = &seen.volume
         && volume.metadata.deletion_timestamp.is_none()
         && let Some(mut status) = volume.status.clone()

@@ -9,13 +9,7 @@ use crate::k8s::ApiError;
 use crate::k8s::events::EventReason;
 
 /// Keeps the Volume's condition Drifted as the audits have found it, and publishes one Event when it becomes True.
-pub(crate) async fn report(ctx: &Context, seen: &Observed) {
-    if let Err(error) = record(ctx, seen).await {
-        error.log(&seen.key, "cannot report the drift");
-    }
-}
-
-async fn record(ctx: &Context, seen: &Observed) -> Result<(), ApiError> {
+pub(crate) async fn report(ctx: &Context, seen: &Observed) -> Result<(), ApiError> {
     let Some(volume) = &seen.volume else { return Ok(()) };
     let known = volume.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
     let was = conditions::is_true(known, DRIFTED);

@@ -9,13 +9,7 @@ use crate::k8s::ApiError;
 use crate::volume::edit;
 
 /// Keeps the Volume's condition Applied as the edit is.
-pub(crate) async fn report(ctx: &Context, seen: &Observed) {
-    if let Err(error) = record(ctx, seen).await {
-        error.log(&seen.key, "cannot report how far an edit is");
-    }
-}
-
-async fn record(ctx: &Context, seen: &Observed) -> Result<(), ApiError> {
+pub(crate) async fn report(ctx: &Context, seen: &Observed) -> Result<(), ApiError> {
     let Some(volume) = &seen.volume else { return Ok(()) };
     let lack = seen.refused.volume.as_ref();
     let Some(desired) = edit::condition(volume, lack, &seen.claims_seen, &seen.locks_seen) else {

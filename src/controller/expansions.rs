@@ -9,13 +9,7 @@ use crate::k8s::ApiError;
 use crate::volume::on_nodes::{self, OnNode};
 
 /// Keeps the Volume's condition Expanded as its nodes are, while they have to follow.
-pub(crate) async fn report(ctx: &Context, seen: &Observed) {
-    if let Err(error) = record(ctx, seen).await {
-        tracing::warn!(volume = %seen.key, %error, "cannot report which nodes have to follow");
-    }
-}
-
-async fn record(ctx: &Context, seen: &Observed) -> Result<(), ApiError> {
+pub(crate) async fn report(ctx: &Context, seen: &Observed) -> Result<(), ApiError> {
     let Some(volume) = &seen.volume else { return Ok(()) };
     if on_nodes::owed(volume).is_none() {
         return Ok(());

@@ -14,13 +14,7 @@ use crate::volume::health::{self, Reported};
 
 /// Keeps the Volume's status.health and its condition Healthy as they are reported, and publishes an Event when something new
 /// is wrong, or nothing any more.
-pub(crate) async fn report(ctx: &Context, seen: &Observed) {
-    if let Err(error) = record(ctx, seen).await {
-        error.log(&seen.key, "cannot report how the volume is");
-    }
-}
-
-async fn record(ctx: &Context, seen: &Observed) -> Result<(), ApiError> {
+pub(crate) async fn report(ctx: &Context, seen: &Observed) -> Result<(), ApiError> {
     let Some(volume) = &seen.volume else { return Ok(()) };
     let known = volume.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let before = volume.status.as_ref().map(|status| status.health.clone()).unwrap_or_default();

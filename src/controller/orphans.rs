@@ -150,8 +150,8 @@ pub(super) fn turn<'a>(
 }
 
 /// Keeps the Volume's condition StorageFound as the agents have found it, and publishes an Event at each turn.
-pub(crate) async fn report(ctx: &Context, seen: &Observed) {
-    let Some(volume) = &seen.volume else { return };
+pub(crate) async fn report(ctx: &Context, seen: &Observed) -> Result<(), ApiError> {
+    let Some(volume) = &seen.volume else { return Ok(()) };
     let said = volume.status.as_ref().map(|status| &*status.conditions).unwrap_or_default();
     let instances = seen.controlling.iter().map(Arc::as_ref);
     let of = (
@@ -159,13 +159,10 @@ pub(crate) async fn report(ctx: &Context, seen: &Observed) {
         handle_of(volume).unwrap_or_default(),
         volume.metadata.uid.as_deref().unwrap_or_default(),
     );
-    let Some((desired, event)) = turn(seen.plugin.as_deref(), instances, of, said) else { return };
-    match volumes::record(ctx, volume, &desired, |_| {}).await {
-        Ok(_) => {
-            if let Some(event) = event {
-                ctx.recorder.tell(volume, event, "Audit", desired.message.clone());
-            }
-        }
-        Err(error) => error.log(&seen.key, "cannot report whether its storage is there"),
+    let Some((desired, event)) = turn(seen.plugin.as_deref(), instances, of, said) else { return Ok(()) };
+    volumes::record(ctx, volume, &desired, |_| {}).await?;
+    if let Some(event) = event {
+        ctx.recorder.tell(volume, event, "Audit", desired.message.clone());
     }
+    Ok(())
 }

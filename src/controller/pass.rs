@@ -44,21 +44,12 @@ pub(crate) async fn run(ctx: &Context, volume: &VolumeKey) -> Next {
                     // What it waits for may have come while it was looked at.
                     continue;
                 }
-                drift::report(ctx, &seen).await;
-                edits::report(ctx, &seen).await;
-                expansions::report(ctx, &seen).await;
-                health::report(ctx, &seen).await;
-                orphans::report(ctx, &seen).await;
-                answered::report(ctx, &seen).await;
-                let untold = schedulable::report(ctx, &seen).await;
-                let untold = untold.unwrap_or_else(|error| {
-                    error.log(volume, "cannot tell whether it is schedulable");
-                    Some(RECHECK)
-                });
+                let told = tell(ctx, &seen).await;
                 let others = waits_for_others(&seen).then_some(RECHECK);
-                let recheck = others.into_iter().chain(untold).chain(seen.lingering.ends);
+                let recheck = others.into_iter().chain(told.recheck).chain(seen.lingering.ends);
                 let recheck = recheck.chain(ctx.pods.next(&seen.claims_seen)).min();
                 return match record::waiting(ctx, &seen, &verdicts).await {
+                    Next::Done | Next::After(_) if told.untold => Next::Retry,
                     Next::Done => recheck.map_or(Next::Done, Next::After),
                     Next::After(later) => Next::After(recheck.map_or(later, |recheck| recheck.min(later))),
                     next @ (Next::Again | Next::Retry) => next,
@@ -75,6 +66,39 @@ pub(crate) async fn run(ctx: &Context, volume: &VolumeKey) -> Next {
         }
     }
     Next::Again
+}
+
+/// What came of telling how a Volume is.
+struct Told {
+    /// Something could not be written. Nothing else may ever bring the Volume back, so it is tried again.
+    untold: bool,
+    /// When something is to be told that no watch brings.
+    recheck: Option<Duration>,
+}
+
+/// Tells on the Volume, and on its claims, how they are, after a pass in which nothing was left to be done.
+async fn tell(ctx: &Context, seen: &Observed) -> Told {
+    let mut recheck = None;
+    let told = [
+        ("cannot report the drift", drift::report(ctx, seen).await),
+        ("cannot report how far an edit is", edits::report(ctx, seen).await),
+        ("cannot report which nodes have to follow", expansions::report(ctx, seen).await),
+        ("cannot report how the volume is", health::report(ctx, seen).await),
+        ("cannot report whether its storage is there", orphans::report(ctx, seen).await),
+        ("cannot answer its last edit", answered::report(ctx, seen).await),
+        (
+            "cannot tell whether it is schedulable",
+            schedulable::report(ctx, seen).await.map(|next| recheck = next),
+        ),
+    ];
+    let mut untold = false;
+    for (what, told) in told {
+        if let Err(error) = told {
+            error.log(&seen.key, what);
+            untold = true;
+        }
+    }
+    Told { untold, recheck }
 }
 
 /// Has the Volumes looked at that linger where a claim of this one waits for room.

@@ -114,7 +114,7 @@ impl ApiError {
     }
 
     /// Writes into the log that something was not said of an object, which is looked at again. That somebody has written it meanwhile
-    /// is ordinary, and brings that look: it is no warning.
+    /// is ordinary: it is no warning.
     pub fn log(&self, object: impl fmt::Display, what: &str) {
         if matches!(self.own(), Self::Conflict(_)) {
             tracing::debug!(%object, error = %self, "{what}");

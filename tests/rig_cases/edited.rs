@@ -5,7 +5,7 @@ mod crashes;
 use std::sync::Arc;
 
 use kube::api::{Patch, PatchParams};
-use moor::api::conditions::APPLIED;
+use moor::api::conditions::{APPLIED, READY, find};
 use moor::api::{AccessMode, Volume};
 use moor::csi::Rpc;
 use moor::csi::proto::csi::v1::volume_capability::AccessType;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::cases;
 use crate::rig::fake::backend::Answers;
-use crate::rig::{Case, Cluster, Options, Rig, volume, volume_claim};
+use crate::rig::{CONTROLLER, Case, Cluster, Options, Point, Rig, Side, volume, volume_claim};
 
 pub const CASES: &[Case] = cases![
     other_flags_count_when_the_volume_is_staged_next,
@@ -28,6 +28,7 @@ pub const CASES: &[Case] = cases![
     edits_and_a_growth_take_turns,
     nothing_is_edited_before_the_volume_is_there,
     no_edit_is_asked_about_beside_another_call,
+    what_could_not_be_said_is_said_when_the_api_server_is_back,
     crashes::the_leader_and_the_agent_may_die_at_every_step,
 ];
 
@@ -271,4 +272,26 @@ async fn no_edit_is_asked_about_beside_another_call(cluster: Arc<Cluster>) {
     until_says(&rig, "v", "StagedBefore").await;
     rig.fake.assert_obeyed();
     rig.remove(&["c"], &["v", "w"]).await;
+}
+
+/// Nothing else ever brings the leader back to a Volume for which there is nothing left to do.
+async fn what_could_not_be_said_is_said_when_the_api_server_is_back(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    rig.make_volume(&volume("v")).await;
+    rig.until_volume_ready("v").await;
+    let label = "PATCH volumes/status".to_owned();
+    let point = Point { actor: CONTROLLER.to_owned(), label, ordinal: 0 };
+    let since = rig.journal.now();
+    let hit = rig.gate.arm(point.clone(), Side::Before);
+    let edited = change(&rig, "v", json!({ "deletionPolicy": "Retain" })).await.unwrap();
+    hit.await.unwrap();
+    rig.lose_the_api_server_at(&point, since).await;
+    let look = || {
+        let status = rig.cluster.volume("v")?.status.clone()?;
+        let answered = find(&status.conditions, READY)?.observed_generation;
+        (answered == edited.metadata.generation).then_some(())
+    };
+    rig.cluster.until("the edit is answered", look, || rig.story("v")).await;
+    change(&rig, "v", json!({ "deletionPolicy": null })).await.unwrap();
+    rig.remove(&NO_CLAIM, &["v"]).await;
 }
