@@ -251,10 +251,6 @@ async fn go_on(
                 ctx.provisioning.made_by_another(&volume.spec.plugin_name, &provision.name);
                 ctx.queue.sweep(Key::Plugin(volume.spec.plugin_name.clone()));
             }
-            if let Some(live) = &live {
-                let words = format!("made PersistentVolume {}", provision.name);
-                ctx.recorder.publish(live, EventReason::ProvisioningSucceeded, "Provision", &words).await;
-            }
             Ok(None)
         }
         Step::Reschedule(words) => {

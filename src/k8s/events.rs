@@ -26,15 +26,11 @@ words! {
     /// Why an Event was made. Closed, so that alerts can be written against it.
     pub enum EventReason: EventType {
         EventType::Normal => {
-            /// A claim that is not a Pod's is mounted.
-            Mounted,
             /// A driver is well, and was not: on a node (PluginInstance), or enough of its processes for everything (Plugin).
             Healthy,
             /// A driver has left a node for good, and its PluginInstance there was deleted (Plugin). If it comes back it is
             /// registered anew.
             Deregistered,
-            /// The PersistentVolume of a PersistentVolumeClaim was made.
-            ProvisioningSucceeded,
             /// The volume of a PersistentVolumeClaim has the size that the claim asks for, and its file system follows when
             /// a Pod has it on a node.
             FileSystemResizeRequired,

@@ -30,7 +30,7 @@ fn events_are_told_the_oldest_first_and_only_moors() {
             Some("shop"),
             "a",
             8,
-            json!({ "type": "Normal", "reason": "Mounted", "note": "mounted" }),
+            json!({ "type": "Normal", "reason": "Orphan", "note": "unmounted" }),
         ),
         event("Volume", Some("shop"), "data", 1, series),
         event("Pod", Some("shop"), "web", 2, foreign),
@@ -39,7 +39,7 @@ fn events_are_told_the_oldest_first_and_only_moors() {
     let wanted = "\
 LAST              TYPE     REASON          ABOUT               BY            NOTE
 7m                Warning  WaitsForVolume  Pod shop/web        agent node-1  held
-2m                Normal   Mounted         VolumeClaim shop/a  agent node-1  mounted
+2m                Normal   Orphan          VolumeClaim shop/a  agent node-1  unmounted
 60s (x4 over 8m)  Warning  CallFailed      Volume shop/data    agent node-1  no\\u{1b}[1m
 ";
     let foreign = vec![all[2].clone()];

@@ -134,7 +134,7 @@ async fn pages_tell_who_has_what_and_why_others_wait(cluster: Arc<Cluster>) {
         "agent node-2",
         "the storage is on strike",
     ]);
-    ask("events claim db").await.has(&["Mounted"]);
+    ask("events claim db").await.has(&["There is no Event."]);
     ask("events plugin fake.moor.dev").await.has(&["Healthy", "PluginInstance node-2-"]);
     ask("events -A").await.has(&["VolumeClaim default/ill", "Plugin fake.moor.dev"]);
     ask("status claim none").await.is_refused("there is no VolumeClaim none in namespace default");

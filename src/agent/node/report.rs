@@ -20,7 +20,6 @@ use crate::api::{
 };
 use crate::attachment::node_side::NodeStep;
 use crate::claim::ClaimSeen;
-use crate::k8s::events::EventReason;
 use crate::k8s::{ApiError, Next};
 
 impl Pass {
@@ -34,7 +33,7 @@ impl Pass {
         let target = view.stored.get(uid).and_then(|s| s.record.targets.get(&ClaimUid::of(&claim.metadata)));
         let Some(path) = target.map(|t| t.path.clone()) else { return Ok(()) };
         let message = format!("mounted at {path} on node {}", self.agent.node_name);
-        let desired = Desired::new(Reason::Published, message.clone());
+        let desired = Desired::new(Reason::Published, message);
         self.report(claim, desired, |status| {
             status.state = ClaimState::Ready;
             status.target_path = Some(path);
@@ -42,12 +41,7 @@ impl Pass {
             status.waiting_for = None;
             status.yielded = None;
         })
-        .await?;
-        // Of a Pod's volume kubelet tells on the Pod, and nobody looks for the Events of a claim that was made for one.
-        if claim.spec.pod.is_none() {
-            self.agent.recorder.tell(claim, EventReason::Mounted, "Publish", message);
-        }
-        Ok(())
+        .await
     }
 
     /// The claim was Ready, and its mount is of an earlier boot or gone (rule R8).
