@@ -1,6 +1,6 @@
 //! `VolumeHandle`: the volume as its driver knows it, one per driver and handle.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,6 @@ use super::uid::{AttachmentUid, ClaimUid};
     printcolumn = r#"{"name":"Closing","type":"boolean","jsonPath":".spec.closing"}"#,
     printcolumn = r#"{"name":"Controller","type":"string","jsonPath":".spec.controller.agent"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
-    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status","priority":1}"#,
     printcolumn = r#"{"name":"Drift","type":"string","jsonPath":".status.drift.nodes[*].nodeID","priority":1}"#,
     validation = Rule::new("self.spec.driverName == oldSelf.spec.driverName && self.spec.volumeHandle == oldSelf.spec.volumeHandle").message("spec.driverName and spec.volumeHandle are what a VolumeHandle is: they cannot change").field_path(".spec"),
     validation = Rule::new("self.spec.epoch == oldSelf.spec.epoch || (self.spec.epoch == oldSelf.spec.epoch + 1 && self.spec.closing)").message("spec.epoch only rises by one, together with spec.closing").field_path(".spec.epoch"),
@@ -111,13 +110,6 @@ pub struct WriterRef {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeHandleStatus {
-    /// The generation of spec that this status answers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// Ready: claims may be granted.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "super::schema::conditions")]
-    pub conditions: Vec<Condition>,
     /// Where the storage differs from what moor knows. Written by the agent of spec.controller; absent while nothing does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<Drift>,

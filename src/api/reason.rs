@@ -230,10 +230,6 @@ with_change_reasons! {
             /// What CreateVolume made is of no use, for example too small, and is deleted again. The message says why.
             Unusable,
         }
-        Place { kinds: "VolumeHandle", condition: READY, status: true } => {
-            /// The driver's volume is held for the Volume that spec.volume names.
-            HandleHeld = "Held",
-        }
         Place { kinds: "Volume, Snapshot, Plugin", condition: READY, status: false } => {
             /// No instance of the Plugin is there for what is to be called, or its driver is another one than before. A
             /// Plugin says where agents have looked for its driver and what they found. See also `kubectl get

@@ -1,12 +1,10 @@
 //! Writes VolumeHandles. A change of who is allowed first closes a VolumeHandle, then lists its Attachments, then
 //! opens it (rule R3). Each is one side effect.
 
-use jiff::Timestamp;
 use kube::api::ObjectMeta;
 
 use super::context::Context;
 use crate::api::attachment::ControllerRef;
-use crate::api::conditions::{self, Desired, Reason};
 use crate::api::handle::{Writer, WriterRef};
 use crate::api::{
     AccessMode, AttachmentUid, ClaimUid, FINALIZER, Volume, VolumeClaim, VolumeHandle, VolumeHandleSpec, lock,
@@ -51,17 +49,6 @@ pub(crate) async fn create(ctx: &Context, handle: &VolumeHandle) -> Result<bool,
 
 fn first_mode(volume: &Volume) -> AccessMode {
     volume.spec.capabilities.first().map(|u| u.access_mode).unwrap_or_default()
-}
-
-/// Writes once on the VolumeHandle that it is Ready.
-pub(crate) async fn report(ctx: &Context, handle: &VolumeHandle) -> Result<bool, ApiError> {
-    let owner = &handle.spec.volume;
-    let message = format!("the volume is held for Volume {}/{}", owner.namespace, owner.name);
-    let ready = Desired { reason: Reason::HandleHeld, message };
-    let mut status = handle.status.clone().unwrap_or_default();
-    status.observed_generation = handle.metadata.generation;
-    conditions::set(&mut status.conditions, &ready, handle.metadata.generation, Timestamp::now());
-    ctx.writer.update_status(&ctx.handles, handle, &status).await
 }
 
 async fn write(

@@ -7,8 +7,7 @@ use jiff::Timestamp;
 
 use super::claims::held;
 use super::context::Context;
-use super::handles;
-use crate::api::conditions::{self, Desired, READY, Reason};
+use crate::api::conditions::{self, Desired, Reason};
 use crate::api::volume::{CreatedWith, Expansion, GrantedUse, VolumeAssignment, VolumeOperation};
 use crate::api::{FINALIZER, Volume, VolumeHandle, VolumeState, VolumeStatus, quantity};
 use crate::k8s::ApiError;
@@ -46,11 +45,6 @@ pub(crate) async fn report_ready(
     volume: &Volume,
     handle: Option<&Arc<VolumeHandle>>,
 ) -> Result<bool, ApiError> {
-    if let Some(handle) = handle
-        && !handle.status.as_ref().is_some_and(|s| conditions::is_true(&s.conditions, READY))
-    {
-        return handles::report(ctx, handle).await;
-    }
     let id = handle_of(volume);
     let message = format!("claims are granted; the driver calls it {}", id.unwrap_or_default());
     let ready = Desired { reason: Reason::Ready, message };
