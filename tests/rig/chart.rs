@@ -1,6 +1,6 @@
 //! moor's CRDs, roles and policies, as its chart installs them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -28,9 +28,15 @@ const KINDS: [(&str, &str, &str); 8] = [
     ),
 ];
 
-pub async fn install(admin: &Client, parts: &Path) {
+/// moor's chart as it is here.
+pub fn own() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/moor")
+}
+
+/// Installs the chart in this folder.
+pub async fn install(admin: &Client, parts: &Path, chart: &Path) {
     post(admin, "/api/v1/namespaces", &json!({"metadata": {"name": NAMESPACE}})).await.unwrap();
-    let objects = rendered(parts);
+    let objects = rendered(parts, chart);
     for (kind, group, plural) in KINDS {
         for object in objects.iter().filter(|object| object["kind"] == kind) {
             let path = match object.pointer("/metadata/namespace").and_then(Value::as_str) {
@@ -41,12 +47,11 @@ pub async fn install(admin: &Client, parts: &Path) {
             made.unwrap_or_else(|error| panic!("{kind} {}: {error}", object["metadata"]["name"]));
         }
     }
-    until("the kinds are served", || served(admin)).await;
+    until("the kinds are served", || served(admin, &objects)).await;
     until("the policies are heeded", || refused(admin)).await;
 }
 
-fn rendered(parts: &Path) -> Vec<Value> {
-    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/moor");
+fn rendered(parts: &Path, chart: &Path) -> Vec<Value> {
     let helm = Command::new(parts.join("helm"))
         .args(["template", "moor"])
         .arg(chart)
@@ -62,9 +67,10 @@ async fn post(client: &Client, path: &str, object: &Value) -> Result<String, Err
     client.request_text(request.body(object.to_string().into_bytes()).unwrap()).await
 }
 
-async fn served(admin: &Client) -> bool {
-    for crd in moor::api::all_crds() {
-        let path = format!("/apis/moor.dev/v1alpha1/{}", crd.spec.names.plural);
+async fn served(admin: &Client, objects: &[Value]) -> bool {
+    for crd in objects.iter().filter(|object| object["kind"] == "CustomResourceDefinition") {
+        let plural = crd.pointer("/spec/names/plural").and_then(Value::as_str).unwrap();
+        let path = format!("/apis/moor.dev/v1alpha1/{plural}");
         if admin.request_text(http::Request::get(path).body(Vec::new()).unwrap()).await.is_err() {
             return false;
         }

@@ -73,7 +73,7 @@ impl Cluster {
 
     async fn on(control_plane: ControlPlane, directory: PathBuf) -> Self {
         let admin = control_plane.admin.clone();
-        chart::install(&admin, &control_plane.parts).await;
+        chart::install(&admin, &control_plane.parts, &chart::own()).await;
         let (tell, changes) = watch::channel(());
         let tell = Arc::new(tell);
         Self {

@@ -15,6 +15,9 @@ use kube::{Client, Error};
 /// moor would refuse.
 const TOKEN: &str = "rig-admin";
 
+/// Token of somebody who may do everything that moor's policies let users do.
+pub const USER: &str = "rig-user";
+
 /// How long the two may take to answer: 5 s on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -50,7 +53,9 @@ impl ControlPlane {
         let keys = directory.join("keys");
         make_signing_key(&parts, &keys);
         let tokens = directory.join("tokens.csv");
-        fs::write(&tokens, format!("{TOKEN},rig-admin,1,\"system:masters,moor:break-glass\"\n")).unwrap();
+        let admin = format!("{TOKEN},rig-admin,1,\"system:masters,moor:break-glass\"\n");
+        let user = format!("{USER},rig-user,2,system:masters\n");
+        fs::write(&tokens, admin + &user).unwrap();
         let mut api_server = Command::new(parts.join("kube-apiserver"));
         api_server
             .arg(format!("{ETCD}{etcd_url}"))
@@ -74,7 +79,7 @@ impl ControlPlane {
             ))
             .stdout(log(&logs, "kube-apiserver"))
             .stderr(log(&logs, "kube-apiserver"));
-        let admin = client_of(secure);
+        let admin = client_of(secure, TOKEN);
         let lease_etcd = leases_apart.then(|| {
             api_server.arg(format!("--etcd-servers-overrides=coordination.k8s.io/leases#{lease_url}"));
             Program::start(lease_etcd)
@@ -130,18 +135,35 @@ impl ControlPlane {
             .arg(format!("{PORT}{secure}"))
             .stdout(log(&logs, name))
             .stderr(log(&logs, name));
-        (Program::start(command), client_of(secure))
+        (Program::start(command), client_of(secure, TOKEN))
     }
 
     /// Writes a kubeconfig that leads to the API server, with the rights of the tests' own client or of a user that it acts as.
     pub(super) fn kubeconfig(&self, name: &str, user: Option<&str>) -> PathBuf {
-        let mut arguments = self.api_server.command.get_args();
-        let port = arguments.find_map(|a| a.to_str()?.strip_prefix(PORT)).unwrap();
-        let server = format!("https://127.0.0.1:{port}");
         let mut token = serde_json::json!({ "token": TOKEN });
         if let Some(user) = user {
             token["as"] = user.into();
         }
+        self.write_kubeconfig(name, &token)
+    }
+
+    /// Writes a kubeconfig that leads to the API server, for whoever has this token.
+    pub fn kubeconfig_of(&self, name: &str, token: &str) -> PathBuf {
+        self.write_kubeconfig(name, &serde_json::json!({ "token": token }))
+    }
+
+    /// A client for whoever has this token.
+    pub fn client_of(&self, token: &str) -> Client {
+        client_of(self.port(), token)
+    }
+
+    fn port(&self) -> u16 {
+        let mut arguments = self.api_server.command.get_args();
+        arguments.find_map(|a| a.to_str()?.strip_prefix(PORT)).unwrap().parse().unwrap()
+    }
+
+    fn write_kubeconfig(&self, name: &str, token: &serde_json::Value) -> PathBuf {
+        let server = format!("https://127.0.0.1:{}", self.port());
         let kubeconfig = serde_json::json!({
             "apiVersion": "v1",
             "kind": "Config",
@@ -156,8 +178,13 @@ impl ControlPlane {
         path
     }
 
+    /// The processes of the API server and of its etcd.
+    pub fn processes(&self) -> [(&'static str, u32); 2] {
+        [("API server", self.api_server.child.id()), ("etcd", self.etcd.child.id())]
+    }
+
     /// Where the API server finds etcd.
-    pub(super) fn etcd(&self) -> String {
+    pub fn etcd(&self) -> String {
         let mut arguments = self.api_server.command.get_args();
         arguments.find_map(|a| a.to_str()?.strip_prefix(ETCD)).unwrap().to_owned()
     }
@@ -278,9 +305,9 @@ fn free_ports<const N: usize>() -> [u16; N] {
     listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 
-fn client_of(port: u16) -> Client {
+fn client_of(port: u16, token: &str) -> Client {
     let mut config = Config::new(format!("https://127.0.0.1:{port}").parse().unwrap());
-    config.auth_info = AuthInfo { token: Some(TOKEN.to_owned().into()), ..AuthInfo::default() };
+    config.auth_info = AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() };
     // On loopback, by a certificate that was made a second ago.
     config.accept_invalid_certs = true;
     config.default_retry = false;

@@ -69,9 +69,18 @@ pub fn main(cases: &[&'static [Case]]) -> ExitCode {
         say("no process is started here: `make rig` runs this");
         return ExitCode::SUCCESS;
     }
+    in_namespaces(move |directory| all(chosen, directory))
+}
+
+/// Runs `run` in namespaces of its own, with the folder for its files, by starting this program again with the same
+/// arguments. What a run leaves in its folder is kept if it fails.
+pub fn in_namespaces<F>(run: impl FnOnce(PathBuf) -> F) -> ExitCode
+where
+    F: Future<Output = ExitCode>,
+{
     match std::env::var_os(DIRECTORY) {
         None => outer(),
-        Some(directory) => inner(&chosen, &directory),
+        Some(directory) => inner(run, &directory),
     }
 }
 
@@ -94,7 +103,7 @@ fn chosen(cases: &[&'static [Case]]) -> Vec<&'static Case> {
 }
 
 fn outer() -> ExitCode {
-    assert!(rustix::process::geteuid().is_root(), "these tests mount and make namespaces: run them as root");
+    assert!(rustix::process::geteuid().is_root(), "this mounts and makes namespaces: run it as root");
     let directory = tempfile::Builder::new().prefix("moor-rig-").tempdir().unwrap();
     let status = Command::new("unshare")
         .args([
@@ -135,27 +144,30 @@ fn forget_others(own: &Path) {
     }
 }
 
-fn inner(cases: &[&Case], directory: &OsString) -> ExitCode {
+fn inner<F>(run: impl FnOnce(PathBuf) -> F, directory: &OsString) -> ExitCode
+where
+    F: Future<Output = ExitCode>,
+{
     forget_others(Path::new(directory));
     let loopback = Command::new("ip").args(["link", "set", "lo", "up"]).status();
     assert!(loopback.expect("ip (iproute2) has to be installed").success());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
     runtime.block_on(async {
         tokio::select! {
-            code = all(cases, PathBuf::from(directory)) => code,
+            code = run(PathBuf::from(directory)) => code,
             // The first process of a process namespace is spared the default effect of signals.
             _ = tokio::signal::ctrl_c() => ExitCode::FAILURE,
         }
     })
 }
 
-async fn all(cases: &[&Case], directory: PathBuf) -> ExitCode {
+async fn all(cases: Vec<&Case>, directory: PathBuf) -> ExitCode {
     let cluster = match AssertUnwindSafe(Cluster::start(directory)).catch_unwind().await {
         Ok(cluster) => Arc::new(cluster),
         Err(_) => return ExitCode::FAILURE,
     };
     let mut failed = Vec::new();
-    for case in cases {
+    for case in &cases {
         say(&format!("test {} ...", case.name()));
         let started = Instant::now();
         cluster.wipe().await;

@@ -9,6 +9,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::control_plane::log;
 
+/// The program, as it was built with this one.
+pub const MOOR: &str = env!("CARGO_BIN_EXE_moor");
+
 /// A running `moor`. Dropped it is killed.
 pub struct Moor {
     child: Child,
@@ -25,13 +28,35 @@ impl Moor {
         node: Option<&Path>,
         levels: &str,
     ) -> Self {
-        const MOOR: &str = env!("CARGO_BIN_EXE_moor");
-        fs::create_dir_all(logs).unwrap();
         let mut command = Command::new(if node.is_some() { "unshare" } else { MOOR });
         if let Some(node) = node {
             command.args(["--mount", "--propagation", "unchanged", MOOR]);
             command.env("MOOR_NODE_MOUNT_NAMESPACE", node);
         }
+        Self::spawn(command, logs, name, kubeconfig, arguments, levels)
+    }
+
+    /// As [`Self::start`], by a program that may be another build of moor.
+    pub fn start_build(
+        moor: &Path,
+        logs: &Path,
+        name: &str,
+        kubeconfig: &Path,
+        arguments: &[String],
+        levels: &str,
+    ) -> Self {
+        Self::spawn(Command::new(moor), logs, name, kubeconfig, arguments, levels)
+    }
+
+    fn spawn(
+        mut command: Command,
+        logs: &Path,
+        name: &str,
+        kubeconfig: &Path,
+        arguments: &[String],
+        levels: &str,
+    ) -> Self {
+        fs::create_dir_all(logs).unwrap();
         command.args(arguments).env("KUBECONFIG", kubeconfig);
         if std::env::var_os("MOOR_LOG").is_none() {
             command.env("MOOR_LOG", levels);
@@ -42,7 +67,7 @@ impl Moor {
 
     /// Runs `moor ARGUMENTS…` to its end. Returns whether it has succeeded, and all that it has said.
     pub fn run(kubeconfig: &Path, arguments: &[&str]) -> (bool, String) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_moor"));
+        let mut command = Command::new(MOOR);
         let done = command.args(arguments).env("KUBECONFIG", kubeconfig).output().unwrap();
         let said = [done.stdout, done.stderr].concat();
         (done.status.success(), String::from_utf8_lossy(&said).into_owned())

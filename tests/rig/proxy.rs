@@ -45,7 +45,7 @@ struct Door {
 
 /// The API server behind a door, and what the process has read there.
 #[derive(Clone)]
-pub(super) struct Upstream {
+pub struct Upstream {
     client: Client,
     reads: Arc<Mutex<Vec<String>>>,
 }

@@ -1,0 +1,265 @@
+//! One API server with moor's kinds, and everybody who has to do with it: a user, moor's processes, their plugin.
+//!
+//! Each process of moor has the token of a Pod on its node, as kubelet would give it, so that the admission policies see
+//! what they see on a real cluster.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use kube::Client;
+use serde_json::{Value, json};
+
+use crate::cost::{self, Counters, PARTS, Requests};
+use crate::plugin::{self, DRIVER};
+use crate::rig::control_plane::{ControlPlane, USER};
+use crate::rig::process::Moor;
+use crate::rig::{CONTROLLER, NAMESPACE, SPACE, chart};
+use crate::watch::Observer;
+
+/// A moor, and the chart that belongs to it.
+#[derive(Clone, Debug)]
+pub struct Build {
+    pub name: String,
+    pub moor: PathBuf,
+    pub chart: PathBuf,
+}
+
+/// The API server of one build.
+pub struct Cluster {
+    pub build: Build,
+    pub directory: PathBuf,
+    pub control_plane: ControlPlane,
+    pub nodes: Vec<String>,
+    /// May do what a user may.
+    pub user: Client,
+    /// Who moor's processes are: the controller, and the agent of each node by its name.
+    pub actors: BTreeMap<String, Actor>,
+    pub volumes: Arc<Observer>,
+    pub claims: Arc<Observer>,
+    etcd: Client,
+    processes: Mutex<BTreeMap<String, Moor>>,
+    /// What the user has asked for.
+    own: Mutex<Requests>,
+    /// The most memory that any process of an actor has had.
+    peaks: Mutex<BTreeMap<String, u64>>,
+}
+
+/// Who a process of moor is to the API server.
+pub struct Actor {
+    pub client: Client,
+    kubeconfig: PathBuf,
+    /// Where it serves /readyz.
+    pub port: u16,
+    pod_uid: String,
+}
+
+/// Path of the objects of a kind of users.
+pub fn path_of(kind: &str) -> String {
+    format!("/apis/moor.dev/v1alpha1/namespaces/{SPACE}/{kind}")
+}
+
+/// Sends a body, or none, and returns the answer.
+pub async fn send(client: &Client, method: &str, path: &str, body: &Value) -> Result<String, kube::Error> {
+    let request =
+        http::Request::builder().method(method).uri(path).header("content-type", "application/json");
+    let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+    client.request_text(request.body(body).unwrap()).await
+}
+
+async fn post(client: &Client, path: &str, body: &Value) -> Value {
+    let answer = send(client, "POST", path, body).await;
+    serde_json::from_str(&answer.unwrap_or_else(|error| panic!("POST {path}: {error}"))).unwrap()
+}
+
+impl Cluster {
+    /// Starts an API server for a build, with `agents` nodes. No process of moor runs yet.
+    pub async fn start(directory: &Path, build: Build, agents: usize) -> Self {
+        let directory = directory.join(&build.name);
+        let control_plane = ControlPlane::start(&directory).await;
+        chart::install(&control_plane.admin, &control_plane.parts, &build.chart).await;
+        let user = control_plane.client_of(USER);
+        let nodes: Vec<String> = (1..=agents).map(|number| format!("node-{number}")).collect();
+        let mut actors = BTreeMap::new();
+        for (number, node) in nodes.iter().enumerate() {
+            post(&user, "/api/v1/nodes", &json!({"metadata": {"name": node}})).await;
+            // The first node has the plugin's Controller service.
+            let kubelet_dir = directory.join(node);
+            plugin::serve(node, number == 0, &kubelet_dir.join("plugins"), &directory.join("volumes"));
+            fs::create_dir_all(state_dir(&directory, node)).unwrap();
+            fs::write(state_dir(&directory, node).join("boot-id"), format!("{node}-boot")).unwrap();
+            let actor = actor(&control_plane, &user, node, "moor-agent", node).await;
+            actors.insert(node.clone(), actor);
+        }
+        let controller = actor(&control_plane, &user, CONTROLLER, "moor-controller", &nodes[0]).await;
+        actors.insert(CONTROLLER.to_owned(), controller);
+        make_plugin(&user).await;
+        let etcd = kube::Config::new(control_plane.etcd().parse().unwrap());
+        Self {
+            volumes: Observer::start(&user, &path_of("volumes")).await,
+            claims: Observer::start(&user, &path_of("volumeclaims")).await,
+            etcd: Client::try_from(etcd).unwrap(),
+            directory,
+            build,
+            control_plane,
+            nodes,
+            user,
+            actors,
+            processes: Mutex::default(),
+            own: Mutex::default(),
+            peaks: Mutex::default(),
+        }
+    }
+
+    /// The node of the `number`th claim.
+    pub fn node_of(&self, number: usize) -> &str {
+        &self.nodes[number % self.nodes.len()]
+    }
+
+    /// A request of the user about a Volume or a claim. Returns the object, as the server answers.
+    pub async fn ask(&self, method: &str, kind: &str, name: &str, body: &Value) -> String {
+        *self.own.lock().unwrap().entry((method.to_owned(), kind.to_owned())).or_default() += 1.0;
+        let path = if method == "POST" { path_of(kind) } else { format!("{}/{name}", path_of(kind)) };
+        let answer = send(&self.user, method, &path, body).await;
+        answer.unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+    }
+
+    /// Starts moor's processes, each with the kubeconfig of its own, or with another that is given.
+    pub fn run(&self, kubeconfigs: Option<&BTreeMap<String, PathBuf>>) {
+        let logs = self.directory.join("logs");
+        let mut processes = self.processes.lock().unwrap();
+        for (name, actor) in &self.actors {
+            let kubeconfig = kubeconfigs.map_or(&actor.kubeconfig, |others| &others[name]);
+            let arguments = self.arguments(name, actor);
+            let moor = Moor::start_build(&self.build.moor, &logs, name, kubeconfig, &arguments, "info");
+            processes.insert(name.clone(), moor);
+        }
+    }
+
+    fn arguments(&self, name: &str, actor: &Actor) -> Vec<String> {
+        let mut arguments = vec![
+            format!("--namespace={NAMESPACE}"),
+            format!("--admin-address=127.0.0.1:{}", actor.port),
+            format!("--kubelet-dir={}", self.directory.join(name).display()),
+        ];
+        if name == CONTROLLER {
+            // One identity for all: a new process takes the Lease over at once.
+            arguments.extend(["controller", "--identity=controller", "--linger=0"].map(str::to_owned));
+            arguments.rotate_left(3);
+            return arguments;
+        }
+        let state = state_dir(&self.directory, name);
+        arguments.extend([
+            "agent".to_owned(),
+            format!("--node-name={name}"),
+            format!("--pod-uid={}", actor.pod_uid),
+            format!("--state-dir={}", state.display()),
+            format!("--boot-id-file={}", state.join("boot-id").display()),
+            "--audit-interval=0".to_owned(),
+            "--capacity-interval=0".to_owned(),
+            "--health-interval=0".to_owned(),
+        ]);
+        arguments.rotate_left(3);
+        arguments
+    }
+
+    /// SIGTERM to all of moor's processes, and waits until they have ended.
+    pub async fn stop(&self) {
+        self.note_peaks();
+        let processes = std::mem::take(&mut *self.processes.lock().unwrap());
+        for process in processes.into_values() {
+            process.stop().await;
+        }
+    }
+
+    /// `kill -9` to all of moor's processes.
+    pub fn kill(&self) {
+        self.note_peaks();
+        let processes = std::mem::take(&mut *self.processes.lock().unwrap());
+        processes.into_values().for_each(Moor::kill);
+    }
+
+    fn note_peaks(&self) {
+        let mut peaks = self.peaks.lock().unwrap();
+        for (name, process) in &*self.processes.lock().unwrap() {
+            let peak = peaks.entry(name.clone()).or_default();
+            *peak = cost::peak_memory(process.id()).max(*peak);
+        }
+    }
+
+    /// The most memory of the controller, and of any agent, in bytes.
+    pub fn peaks(&self) -> [u64; 2] {
+        self.note_peaks();
+        let peaks = self.peaks.lock().unwrap();
+        let agents = peaks.iter().filter(|(name, _)| *name != CONTROLLER).map(|(_, peak)| *peak);
+        [peaks.get(CONTROLLER).copied().unwrap_or_default(), agents.max().unwrap_or_default()]
+    }
+
+    /// All counters as they are; what the user has asked for is not among the requests.
+    pub async fn counters(&self) -> Counters {
+        let mut counters = cost::counted(&self.control_plane.admin, &self.etcd).await;
+        for (request, count) in &*self.own.lock().unwrap() {
+            *counters.taken.entry(request.clone()).or_default() -= count;
+        }
+        counters
+    }
+
+    /// CPU time so far of each of the [`PARTS`], in milliseconds.
+    pub fn cpu(&self) -> BTreeMap<&'static str, f64> {
+        let mut cpu: BTreeMap<_, _> = PARTS.map(|part| (part, 0.0)).into();
+        for (name, process) in &*self.processes.lock().unwrap() {
+            let part = if name == CONTROLLER { PARTS[0] } else { PARTS[1] };
+            *cpu.get_mut(part).unwrap() += cost::cpu(process.id());
+        }
+        for (part, process) in self.control_plane.processes() {
+            cpu.insert(part, cost::cpu(process));
+        }
+        cpu
+    }
+}
+
+fn state_dir(directory: &Path, node: &str) -> PathBuf {
+    directory.join(format!("{node}.state"))
+}
+
+async fn make_plugin(user: &Client) {
+    let all = json!({"namespaces": ["*"]});
+    let allow = json!({"register": all, "deleteRegistered": all});
+    // As many calls at once as moor likes: the plugin is not what is measured.
+    let spec = json!({"controllerConcurrency": 1000, "allow": allow});
+    let plugin = json!({
+        "apiVersion": "moor.dev/v1alpha1", "kind": "Plugin", "metadata": {"name": DRIVER}, "spec": spec,
+    });
+    post(user, "/apis/moor.dev/v1alpha1/plugins", &plugin).await;
+}
+
+/// Makes the Pod of a process on a node, and a token that is bound to it.
+async fn actor(control_plane: &ControlPlane, user: &Client, name: &str, account: &str, node: &str) -> Actor {
+    let spec = json!({
+        "serviceAccountName": account,
+        "nodeName": node,
+        "containers": [{"name": "moor", "image": "moor"}],
+    });
+    let pod = json!({"metadata": {"name": format!("moor-{name}")}, "spec": spec});
+    let pod = post(user, &format!("/api/v1/namespaces/{NAMESPACE}/pods"), &pod).await;
+    let (pod_name, pod_uid) = (&pod["metadata"]["name"], pod["metadata"]["uid"].as_str().unwrap());
+    let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": pod_name, "uid": pod_uid});
+    // Longer than any run takes.
+    let request = json!({"spec": {"audiences": [], "expirationSeconds": 86400, "boundObjectRef": bound}});
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token");
+    let answer = post(user, &path, &request).await;
+    let token = answer["status"]["token"].as_str().unwrap();
+    Actor {
+        client: control_plane.client_of(token),
+        kubeconfig: control_plane.kubeconfig_of(name, token),
+        port: free_port(),
+        pod_uid: pod_uid.to_owned(),
+    }
+}
+
+/// Nobody else is in this network namespace who might take it before its process does.
+fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}

@@ -1,0 +1,220 @@
+//! What Volumes and claims take: of moor, of the API server, of etcd, and how many of them a second there can be. A bare
+//! client makes the same writes beside it, so that what moor itself costs is seen apart from what its objects cost anybody.
+//!
+//! `make bench` runs it, as root, on an API server of its own in namespaces of its own. `make bench BENCH_ARGS=--help` says
+//! what it can be asked for.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a bench ends where anything is amiss"
+)]
+
+#[path = "../../tests/rig/mod.rs"]
+mod rig;
+
+mod bare;
+mod cluster;
+mod cost;
+mod other;
+mod plugin;
+mod record;
+mod report;
+mod rounds;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+
+use clap::Parser;
+use serde_json::{Value, json};
+
+use bare::Client;
+use cluster::{Build, Cluster};
+use report::{Rounds, Who};
+use rounds::Load;
+
+/// How many Volumes and claims a second moor makes and removes, and at what cost, beside a bare client.
+#[derive(Clone, Debug, Parser)]
+struct Options {
+    /// Numbers of objects, a round of each. Of size 1 there are 100 objects, one after the other.
+    #[arg(long, value_delimiter = ',', default_value = "1,100,1000")]
+    sizes: Vec<usize>,
+    /// Rounds that count. One more of each size goes before them.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
+    /// Nodes with an agent each.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    agents: u16,
+    /// Requests of users, and chains of the bare client, at once.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..))]
+    concurrency: u16,
+    /// Ready claims beside which the idle processes and their restart are measured; 0 is not at all.
+    #[arg(long, default_value_t = 1000)]
+    claims: usize,
+    /// A build of moor and the chart that belongs to it, as NAME=PROGRAM:FOLDER. Several are measured in turns, each on an API
+    /// server of its own. Without it the build of this bench is measured.
+    #[arg(long = "build", value_parser = build)]
+    builds: Vec<Build>,
+    /// Print the writes that the bare client makes about one Volume and one claim.
+    #[arg(long)]
+    script: bool,
+    /// What cargo says to every bench.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn build(text: &str) -> Result<Build, String> {
+    let parts = text.split_once('=').and_then(|(name, rest)| Some((name, rest.split_once(':')?)));
+    let (name, (moor, chart)) = parts.ok_or("it has to be NAME=PROGRAM:FOLDER")?;
+    Ok(Build { name: name.to_owned(), moor: moor.into(), chart: chart.into() })
+}
+
+fn main() -> ExitCode {
+    let mut options = Options::parse();
+    if options.builds.is_empty() {
+        let (moor, chart) = (rig::process::MOOR.into(), rig::chart::own());
+        options.builds.push(Build { name: "moor".to_owned(), moor, chart });
+    }
+    cost::check();
+    rounds::check();
+    rig::in_namespaces(|directory| run(options, directory))
+}
+
+/// The API server of a build, and the bare client that makes its writes.
+struct Side {
+    cluster: Arc<Cluster>,
+    bare: Arc<Client>,
+}
+
+async fn run(options: Options, directory: PathBuf) -> ExitCode {
+    let mut sides = Vec::new();
+    for build in &options.builds {
+        rig::say(&format!("{}: starting an API server, recording the writes of one claim", build.name));
+        let cluster = Arc::new(Cluster::start(&directory, build.clone(), options.agents.into()).await);
+        let bare = Client::new(record::record(&cluster).await);
+        if options.script {
+            rig::say(&bare.shown());
+        }
+        sides.push(Side { cluster, bare: Arc::new(bare) });
+    }
+    let mut sizes = BTreeMap::new();
+    for &size in &options.sizes {
+        sizes.insert(size, all_rounds(&sides, &options, size).await);
+    }
+    let mut others = BTreeMap::new();
+    if options.claims > 0 {
+        for Side { cluster, .. } in &sides {
+            rig::say(&format!("{}: idle, and started again", cluster.build.name));
+            let figures = other::measure(cluster, options.claims, options.concurrency.into()).await;
+            others.insert(cluster.build.name.clone(), figures);
+        }
+    }
+    let differences: Vec<_> =
+        sizes.iter().flat_map(|(size, rounds)| report::differences(*size, rounds)).collect();
+    print(&sizes, &others, &sides);
+    write(&options, &sizes, &others, &sides);
+    for difference in &differences {
+        rig::say(&format!("DIFFERENT WRITES: {difference}"));
+    }
+    if differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// By turns, so that what the machine does beside is the same for all.
+async fn all_rounds(sides: &[Side], options: &Options, size: usize) -> Rounds {
+    let load = Load::of(size, options.concurrency.into());
+    let mut rounds = Rounds::new();
+    for number in 0..=options.rounds {
+        rig::say(&format!(
+            "size {size}, round {number} of {}{}",
+            options.rounds,
+            if number == 0 { ", to warm up" } else { "" }
+        ));
+        for Side { cluster, bare } in sides {
+            let by_moor = rounds::by_moor(cluster, load).await;
+            let by_bare = rounds::by_bare_client(cluster, load, bare).await;
+            if number > 0 {
+                for (who, round) in [(Who::Moor, by_moor), (Who::Bare, by_bare)] {
+                    rounds.entry((cluster.build.name.clone(), who)).or_default().push(round);
+                }
+            }
+        }
+    }
+    rounds
+}
+
+fn print(sizes: &BTreeMap<usize, Rounds>, others: &BTreeMap<String, Value>, sides: &[Side]) {
+    rig::say("");
+    rig::say(&report::main_table(sizes));
+    if let Some((size, rounds)) = sizes.last_key_value() {
+        rig::say(&report::request_table(*size, rounds));
+    }
+    for (build, figures) in others {
+        rig::say(&format!("{build}: {}", other::shown(figures)));
+    }
+    for Side { cluster, .. } in sides {
+        let [controller, agent] = cluster.peaks().map(|bytes| bytes >> 20);
+        rig::say(&format!(
+            "{}: peak memory of the controller {controller} MiB, of an agent {agent} MiB",
+            cluster.build.name
+        ));
+    }
+}
+
+fn write(
+    options: &Options,
+    sizes: &BTreeMap<usize, Rounds>,
+    others: &BTreeMap<String, Value>,
+    sides: &[Side],
+) {
+    let parts = &sides[0].cluster.control_plane.parts;
+    let peaks: BTreeMap<_, _> = sides
+        .iter()
+        .map(|Side { cluster, .. }| {
+            let [controller, agent] = cluster.peaks();
+            (&cluster.build.name, json!({"controllerBytes": controller, "agentBytes": agent}))
+        })
+        .collect();
+    let all = json!({
+        "machine": machine(),
+        "versions": {
+            "moor": env!("CARGO_PKG_VERSION"),
+            "kube-apiserver": said(&parts.join("kube-apiserver"), "--version"),
+            "etcd": said(&parts.join("etcd"), "--version"),
+        },
+        "options": {
+            "sizes": options.sizes,
+            "rounds": options.rounds,
+            "agents": options.agents,
+            "concurrency": options.concurrency,
+            "claims": options.claims,
+            "builds": options.builds.iter().map(|build| &build.name).collect::<Vec<_>>(),
+        },
+        "rounds": report::to_json(sizes),
+        "others": others,
+        "peakMemory": peaks,
+    });
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench.json");
+    fs::write(&path, serde_json::to_string_pretty(&all).unwrap() + "\n").unwrap();
+    rig::say(&format!("every figure of every round is in {}", path.display()));
+}
+
+fn machine() -> Value {
+    let first_line =
+        |file: &str| fs::read_to_string(file).unwrap().lines().next().unwrap_or_default().to_owned();
+    json!({
+        "cores": std::thread::available_parallelism().unwrap(),
+        "memory": first_line("/proc/meminfo").trim_start_matches("MemTotal:").trim(),
+        "kernel": first_line("/proc/sys/kernel/osrelease"),
+    })
+}
+
+/// What a program says of itself, in one line.
+fn said(program: &Path, argument: &str) -> String {
+    let said = Command::new(program).arg(argument).output().unwrap();
+    String::from_utf8_lossy(&said.stdout).lines().next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,187 @@
+//! A CSI plugin that does as little as one may: what it takes is not to be seen beside what moor takes.
+//!
+//! It remembers nothing: a volume's id is the name that it is created under, so the answer to every call follows from the
+//! call. NodePublishVolume mounts a folder of the volume's own, because moor looks whether something is mounted there, and
+//! tells one volume from another by what is.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use moor::csi::proto::csi::v1 as wire;
+use moor::csi::proto::csi::v1::controller_server::{Controller, ControllerServer};
+use moor::csi::proto::csi::v1::identity_server::{Identity, IdentityServer};
+use moor::csi::proto::csi::v1::node_server::{Node, NodeServer};
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, mount_bind, unmount};
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::{Request, Response, Status};
+
+/// The name that the plugin gives itself.
+pub const DRIVER: &str = "noop.moor.dev";
+
+type Answer<A> = Result<Response<A>, Status>;
+
+/// The plugin's process on one node.
+#[derive(Clone)]
+struct Place {
+    node: String,
+    /// It serves the Controller service too.
+    controller: bool,
+    /// Where each volume has its folder.
+    content: PathBuf,
+}
+
+/// Serves the plugin on a node below the folder of plugins, for as long as this process runs.
+pub fn serve(node: &str, controller: bool, plugin_dir: &Path, content: &Path) {
+    let socket = plugin_dir.join(DRIVER).join("csi.sock");
+    fs::create_dir_all(socket.parent().unwrap()).unwrap();
+    fs::create_dir_all(content).unwrap();
+    let place = Place { node: node.to_owned(), controller, content: content.to_owned() };
+    let router = tonic::transport::Server::builder()
+        .add_service(IdentityServer::new(place.clone()))
+        .add_service(ControllerServer::new(place.clone()))
+        .add_service(NodeServer::new(place));
+    let incoming = UnixListenerStream::new(UnixListener::bind(socket).unwrap());
+    tokio::spawn(router.serve_with_incoming(incoming));
+}
+
+fn failed(what: &str) -> impl Fn(std::io::Error) -> Status {
+    move |error| Status::internal(format!("{what}: {error}"))
+}
+
+#[tonic::async_trait]
+impl Identity for Place {
+    async fn get_plugin_info(
+        &self,
+        _: Request<wire::GetPluginInfoRequest>,
+    ) -> Answer<wire::GetPluginInfoResponse> {
+        let (name, vendor_version) = (DRIVER.to_owned(), "1.0.0".to_owned());
+        Ok(Response::new(wire::GetPluginInfoResponse { name, vendor_version, ..Default::default() }))
+    }
+
+    async fn get_plugin_capabilities(
+        &self,
+        _: Request<wire::GetPluginCapabilitiesRequest>,
+    ) -> Answer<wire::GetPluginCapabilitiesResponse> {
+        use wire::plugin_capability::{Service, Type, service};
+        let service = Service { r#type: service::Type::ControllerService.into() };
+        let capability = wire::PluginCapability { r#type: Some(Type::Service(service)) };
+        let capabilities = self.controller.then_some(capability).into_iter().collect();
+        Ok(Response::new(wire::GetPluginCapabilitiesResponse { capabilities }))
+    }
+
+    async fn probe(&self, _: Request<wire::ProbeRequest>) -> Answer<wire::ProbeResponse> {
+        Ok(Response::new(wire::ProbeResponse { ready: Some(true) }))
+    }
+}
+
+#[tonic::async_trait]
+impl Controller for Place {
+    async fn controller_get_capabilities(
+        &self,
+        _: Request<wire::ControllerGetCapabilitiesRequest>,
+    ) -> Answer<wire::ControllerGetCapabilitiesResponse> {
+        use wire::controller_service_capability::{Rpc, Type, rpc};
+        let capability = |offered: rpc::Type| wire::ControllerServiceCapability {
+            r#type: Some(Type::Rpc(Rpc { r#type: offered.into() })),
+        };
+        let offered = [rpc::Type::CreateDeleteVolume, rpc::Type::PublishUnpublishVolume];
+        let capabilities = offered.map(capability).into();
+        Ok(Response::new(wire::ControllerGetCapabilitiesResponse { capabilities }))
+    }
+
+    async fn create_volume(
+        &self,
+        request: Request<wire::CreateVolumeRequest>,
+    ) -> Answer<wire::CreateVolumeResponse> {
+        let request = request.into_inner();
+        let capacity_bytes = request.capacity_range.map_or(0, |range| range.required_bytes);
+        let volume = wire::Volume { volume_id: request.name, capacity_bytes, ..Default::default() };
+        Ok(Response::new(wire::CreateVolumeResponse { volume: Some(volume) }))
+    }
+
+    async fn delete_volume(
+        &self,
+        request: Request<wire::DeleteVolumeRequest>,
+    ) -> Answer<wire::DeleteVolumeResponse> {
+        match fs::remove_dir(self.content.join(&request.get_ref().volume_id)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed("the folder")(error)),
+            _ => Ok(Response::new(wire::DeleteVolumeResponse {})),
+        }
+    }
+
+    async fn controller_publish_volume(
+        &self,
+        _: Request<wire::ControllerPublishVolumeRequest>,
+    ) -> Answer<wire::ControllerPublishVolumeResponse> {
+        Ok(Response::new(wire::ControllerPublishVolumeResponse::default()))
+    }
+
+    async fn controller_unpublish_volume(
+        &self,
+        _: Request<wire::ControllerUnpublishVolumeRequest>,
+    ) -> Answer<wire::ControllerUnpublishVolumeResponse> {
+        Ok(Response::new(wire::ControllerUnpublishVolumeResponse {}))
+    }
+}
+
+#[tonic::async_trait]
+impl Node for Place {
+    async fn node_get_capabilities(
+        &self,
+        _: Request<wire::NodeGetCapabilitiesRequest>,
+    ) -> Answer<wire::NodeGetCapabilitiesResponse> {
+        use wire::node_service_capability::{Rpc, Type, rpc};
+        let stages = Rpc { r#type: rpc::Type::StageUnstageVolume.into() };
+        let capabilities = vec![wire::NodeServiceCapability { r#type: Some(Type::Rpc(stages)) }];
+        Ok(Response::new(wire::NodeGetCapabilitiesResponse { capabilities }))
+    }
+
+    async fn node_get_info(&self, _: Request<wire::NodeGetInfoRequest>) -> Answer<wire::NodeGetInfoResponse> {
+        let node_id = self.node.clone();
+        Ok(Response::new(wire::NodeGetInfoResponse { node_id, ..Default::default() }))
+    }
+
+    async fn node_stage_volume(
+        &self,
+        _: Request<wire::NodeStageVolumeRequest>,
+    ) -> Answer<wire::NodeStageVolumeResponse> {
+        Ok(Response::new(wire::NodeStageVolumeResponse {}))
+    }
+
+    async fn node_unstage_volume(
+        &self,
+        _: Request<wire::NodeUnstageVolumeRequest>,
+    ) -> Answer<wire::NodeUnstageVolumeResponse> {
+        Ok(Response::new(wire::NodeUnstageVolumeResponse {}))
+    }
+
+    async fn node_publish_volume(
+        &self,
+        request: Request<wire::NodePublishVolumeRequest>,
+    ) -> Answer<wire::NodePublishVolumeResponse> {
+        let request = request.get_ref();
+        let own = self.content.join(&request.volume_id);
+        fs::create_dir_all(&own).map_err(failed("the folder"))?;
+        fs::create_dir_all(&request.target_path).map_err(failed("the target"))?;
+        mount_bind(&own, &request.target_path).map_err(|errno| failed("the mount")(errno.into()))?;
+        Ok(Response::new(wire::NodePublishVolumeResponse {}))
+    }
+
+    async fn node_unpublish_volume(
+        &self,
+        request: Request<wire::NodeUnpublishVolumeRequest>,
+    ) -> Answer<wire::NodeUnpublishVolumeResponse> {
+        let target = &request.get_ref().target_path;
+        match unmount(target, UnmountFlags::empty()) {
+            // Nothing is mounted there any more.
+            Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
+            Err(errno) => return Err(failed("the mount")(errno.into())),
+        }
+        match fs::remove_dir(target) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed("the target")(error)),
+            _ => Ok(Response::new(wire::NodeUnpublishVolumeResponse {})),
+        }
+    }
+}

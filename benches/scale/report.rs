@@ -1,0 +1,228 @@
+//! The figures of all rounds: a table for people, and JSON for programs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::cost::{self, PARTS, Requests};
+use crate::rounds::{Figures, Phase, Round};
+
+/// Who made a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Who {
+    Moor,
+    Bare,
+}
+
+impl Who {
+    /// For people and for JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Moor => "moor",
+            Self::Bare => "bare",
+        }
+    }
+}
+
+/// The rounds that count of one size, by build and by who made them.
+pub type Rounds = BTreeMap<(String, Who), Vec<Round>>;
+
+/// Writes per object of moor may be off by this much from the bare client's, which makes as many for each object: by what is
+/// written once for many.
+const MARGIN: f64 = 0.05;
+
+/// What is written of drivers, not of objects: its number does not grow with theirs.
+const OF_DRIVERS: [&str; 5] =
+    ["plugins", "plugins/status", "plugininstances", "plugininstances/status", "csidrivers"];
+
+/// The value in the middle of those that all rounds have, the smallest and the largest.
+pub fn spread(rounds: &[Round], phase: Phase, value: impl Fn(&Figures) -> f64) -> [f64; 3] {
+    let mut values: Vec<f64> = rounds.iter().map(|round| value(&round[&phase])).collect();
+    values.sort_by(f64::total_cmp);
+    let middle = usize::midpoint(values.len() - 1, values.len());
+    let median = f64::midpoint(values[(values.len() - 1) / 2], values[middle.min(values.len() / 2)]);
+    [median, values[0], values[values.len() - 1]]
+}
+
+fn median(rounds: &[Round], phase: Phase, value: impl Fn(&Figures) -> f64) -> f64 {
+    spread(rounds, phase, value)[0]
+}
+
+fn requests(figures: &Figures, writes: bool) -> f64 {
+    figures.taken.iter().filter(|((verb, _), _)| cost::is_write(verb) == writes).map(|(_, count)| count).sum()
+}
+
+/// Columns of the main table, before which stand size, phase and who.
+const HEADS: [&str; 13] = [
+    "objects/s",
+    "min..max",
+    "p50 ms",
+    "p90 ms",
+    "p99 ms",
+    "controller",
+    "agents",
+    "API server",
+    "etcd CPU ms/object",
+    "writes",
+    "reads",
+    "refused /object",
+    "etcd KiB/object",
+];
+
+/// One line for each size, phase and who, and the ratio of moor to the bare client.
+pub fn main_table(sizes: &BTreeMap<usize, Rounds>) -> String {
+    let mut lines = vec![["size", "phase", "who"].into_iter().chain(HEADS).map(str::to_owned).collect()];
+    for (size, rounds) in sizes {
+        for phase in Phase::ALL {
+            for ((build, who), of) in rounds {
+                let name = if *who == Who::Moor { build.clone() } else { format!("{build}: bare") };
+                let mut line = vec![size.to_string(), phase.name().to_owned(), name];
+                line.extend(cells(of, phase));
+                lines.push(line);
+                if *who == Who::Bare {
+                    let moor = &rounds[&(build.clone(), Who::Moor)];
+                    let mut line = vec![size.to_string(), phase.name().to_owned(), "  ratio".to_owned()];
+                    line.extend(ratios(moor, of, phase));
+                    lines.push(line);
+                }
+            }
+        }
+    }
+    aligned(&lines)
+}
+
+fn cells(of: &[Round], phase: Phase) -> Vec<String> {
+    let [rate, least, most] = spread(of, phase, Figures::rate);
+    let mut cells = vec![format!("{rate:.1}"), format!("{least:.1}..{most:.1}")];
+    cells.extend((0..3).map(|at| format!("{:.1}", median(of, phase, |figures| figures.latencies[at]))));
+    cells.extend(PARTS.map(|part| format!("{:.2}", median(of, phase, |figures| figures.cpu[part]))));
+    cells.push(format!("{:.2}", median(of, phase, |figures| requests(figures, true))));
+    cells.push(format!("{:.2}", median(of, phase, |figures| requests(figures, false))));
+    cells.push(format!("{:.2}", median(of, phase, |figures| figures.refused.values().sum())));
+    cells.push(format!("{:.1}", median(of, phase, |figures| figures.etcd_bytes / 1024.0)));
+    cells
+}
+
+/// moor's medians divided by the bare client's.
+fn ratios(moor: &[Round], bare: &[Round], phase: Phase) -> Vec<String> {
+    let ratio = |value: &dyn Fn(&Figures) -> f64| {
+        let (moor, bare) = (median(moor, phase, value), median(bare, phase, value));
+        if bare > 0.0 { format!("{:.2}", moor / bare) } else { "-".to_owned() }
+    };
+    let mut cells = vec![ratio(&Figures::rate), String::new()];
+    cells.extend((0..3).map(|at| ratio(&|figures: &Figures| figures.latencies[at])));
+    cells.extend(PARTS.map(|part| ratio(&|figures: &Figures| figures.cpu[part])));
+    cells.push(ratio(&|figures: &Figures| requests(figures, true)));
+    cells.extend([String::new(), String::new()]);
+    cells.push(ratio(&|figures: &Figures| figures.etcd_bytes));
+    cells
+}
+
+/// Requests per object by verb and resource, of one size: for each phase moor's and the bare client's.
+pub fn request_table(size: usize, rounds: &Rounds) -> String {
+    let mut heads = vec!["requests/object, size".to_owned() + &format!(" {size}")];
+    for (build, who) in rounds.keys() {
+        heads.extend(Phase::ALL.map(|phase| format!("{build} {}, {}", who.name(), phase.name())));
+    }
+    let of_all: Vec<Vec<Requests>> =
+        rounds.values().map(|of| Phase::ALL.map(|phase| medians(of, phase)).into()).collect();
+    let all: BTreeSet<_> = of_all.iter().flatten().flat_map(|requests| requests.keys().cloned()).collect();
+    let mut lines = vec![heads];
+    for key in all {
+        let counts: Vec<f64> =
+            of_all.iter().flatten().map(|of| of.get(&key).copied().unwrap_or_default()).collect();
+        if counts.iter().all(|count| count.abs() < 0.005) {
+            continue;
+        }
+        let mut line = vec![format!("{} {}", key.0, key.1)];
+        line.extend(
+            counts.iter().map(|count| if *count == 0.0 { "-".to_owned() } else { format!("{count:.2}") }),
+        );
+        lines.push(line);
+    }
+    aligned(&lines)
+}
+
+fn medians(of: &[Round], phase: Phase) -> Requests {
+    let all: BTreeSet<_> = of.iter().flat_map(|round| round[&phase].taken.keys().cloned()).collect();
+    let count = |key: &(String, String)| {
+        median(of, phase, |figures| figures.taken.get(key).copied().unwrap_or_default())
+    };
+    all.into_iter().map(|key| (key.clone(), count(&key))).collect()
+}
+
+/// Where moor does not make the writes that the bare client makes. The comparison says nothing then.
+pub fn differences(size: usize, rounds: &Rounds) -> Vec<String> {
+    let mut found = Vec::new();
+    for ((build, who), of) in rounds {
+        if *who == Who::Bare {
+            continue;
+        }
+        let bare = &rounds[&(build.clone(), Who::Bare)];
+        for phase in Phase::ALL {
+            let (moors, bares) = (medians(of, phase), medians(bare, phase));
+            let keys: BTreeSet<_> = moors.keys().chain(bares.keys()).collect();
+            let writes = keys
+                .into_iter()
+                .filter(|(verb, resource)| cost::is_write(verb) && !OF_DRIVERS.contains(&resource.as_str()));
+            for key in writes {
+                let [moor, bare] = [&moors, &bares].map(|of| of.get(key).copied().unwrap_or_default());
+                if (moor - bare).abs() > MARGIN {
+                    let (verb, resource) = key;
+                    found.push(format!(
+                        "{build}, size {size}, {}: {moor:.2} {verb} {resource} per object, and the bare client makes \
+                         {bare:.2}",
+                        phase.name()
+                    ));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Every figure of every round.
+pub fn to_json(sizes: &BTreeMap<usize, Rounds>) -> Value {
+    let mut all = Vec::new();
+    for (size, rounds) in sizes {
+        for ((build, who), of) in rounds {
+            for (number, round) in of.iter().enumerate() {
+                for (phase, figures) in round {
+                    let mut figures = figures.to_json();
+                    figures["size"] = json!(size);
+                    figures["build"] = json!(build);
+                    figures["who"] = json!(who.name());
+                    figures["round"] = json!(number + 1);
+                    figures["phase"] = json!(phase.name());
+                    all.push(figures);
+                }
+            }
+        }
+    }
+    Value::Array(all)
+}
+
+/// Lines of cells as a table: the first columns of words to the left, numbers to the right.
+pub fn aligned(lines: &[Vec<String>]) -> String {
+    let columns = lines.iter().map(Vec::len).max().unwrap_or_default();
+    let width =
+        |at: usize| lines.iter().filter_map(|line| line.get(at)).map(String::len).max().unwrap_or_default();
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let is_word = |at: usize| {
+        let mut cells = lines.iter().skip(1).filter_map(|line| line.get(at));
+        cells.any(|cell| cell.starts_with(|c: char| c.is_ascii_alphabetic()))
+    };
+    let words: Vec<bool> = (0..columns).map(is_word).collect();
+    let mut text = String::new();
+    for line in lines {
+        let mut row = String::new();
+        for (at, cell) in line.iter().enumerate() {
+            let width = widths[at];
+            let _ = if words[at] { write!(row, "{cell:<width$}  ") } else { write!(row, "{cell:>width$}  ") };
+        }
+        text.push_str(row.trim_end());
+        text.push('\n');
+    }
+    text
+}

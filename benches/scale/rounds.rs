@@ -1,0 +1,247 @@
+//! One round: so many objects through all phases, by moor or by the bare client, and what that took.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+use serde_json::{Value, json};
+
+use crate::bare::{Chain, Client};
+use crate::cluster::Cluster;
+use crate::cost::{self, Requests};
+use crate::plugin::DRIVER;
+use crate::watch::{Goal, Observer};
+
+/// How many objects a round of size 1 has, one after the other.
+const ONE_BY_ONE: usize = 100;
+
+/// What is done with all objects of a round before the next thing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    MakeVolumes,
+    MakeClaims,
+    DeleteClaims,
+    DeleteVolumes,
+}
+
+impl Phase {
+    pub const ALL: [Self; 4] = [Self::MakeVolumes, Self::MakeClaims, Self::DeleteClaims, Self::DeleteVolumes];
+
+    /// For people and for JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::MakeVolumes => "make volumes",
+            Self::MakeClaims => "make claims",
+            Self::DeleteClaims => "delete claims",
+            Self::DeleteVolumes => "delete volumes",
+        }
+    }
+
+    /// Plural name of the kind of its objects.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::MakeVolumes | Self::DeleteVolumes => "volumes",
+            Self::MakeClaims | Self::DeleteClaims => "volumeclaims",
+        }
+    }
+
+    pub fn goal(self) -> Goal {
+        match self {
+            Self::MakeVolumes | Self::MakeClaims => Goal::Ready,
+            Self::DeleteClaims | Self::DeleteVolumes => Goal::Gone,
+        }
+    }
+
+    pub fn observer(self, cluster: &Cluster) -> &Arc<Observer> {
+        match self {
+            Self::MakeVolumes | Self::DeleteVolumes => &cluster.volumes,
+            Self::MakeClaims | Self::DeleteClaims => &cluster.claims,
+        }
+    }
+}
+
+/// The user's request about the `number`th object of a phase: method and body.
+pub fn request_of(cluster: &Cluster, phase: Phase, name: &str, number: usize) -> (&'static str, Value) {
+    let (kind, spec) = match phase {
+        Phase::MakeVolumes => ("Volume", json!({"pluginName": DRIVER, "capacity": "1Mi"})),
+        Phase::MakeClaims => {
+            ("VolumeClaim", json!({"volumeName": name, "nodeName": cluster.node_of(number)}))
+        }
+        Phase::DeleteClaims | Phase::DeleteVolumes => return ("DELETE", Value::Null),
+    };
+    let metadata = json!({"name": name});
+    let object = json!({"apiVersion": "moor.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec});
+    ("POST", object)
+}
+
+/// How many objects a round has, and how many requests or chains of writes are under way at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    pub objects: usize,
+    pub at_once: usize,
+    /// The next object is begun when the one before has reached its goal.
+    pub one_by_one: bool,
+}
+
+impl Load {
+    pub fn of(size: usize, at_once: usize) -> Self {
+        if size == 1 {
+            return Self { objects: ONE_BY_ONE, at_once: 1, one_by_one: true };
+        }
+        Self { objects: size, at_once, one_by_one: false }
+    }
+}
+
+/// What one phase took; what is counted is per object.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    pub objects: usize,
+    /// From the first request to the last object at its goal.
+    pub seconds: f64,
+    /// p50, p90 and p99 of the time from an object's request until it was at its goal, in milliseconds.
+    pub latencies: [f64; 3],
+    /// Milliseconds of CPU time by [`cost::PARTS`].
+    pub cpu: BTreeMap<&'static str, f64>,
+    /// Requests that succeeded, without the user's own.
+    pub taken: Requests,
+    /// Requests that did not.
+    pub refused: Requests,
+    pub etcd_bytes: f64,
+}
+
+impl Figures {
+    #[allow(clippy::cast_precision_loss, reason = "counts of objects")]
+    pub fn rate(&self) -> f64 {
+        self.objects as f64 / self.seconds
+    }
+
+    pub fn to_json(&self) -> Value {
+        let [p50, p90, p99] = self.latencies;
+        json!({
+            "objects": self.objects,
+            "seconds": self.seconds,
+            "objectsPerSecond": self.rate(),
+            "latencyMilliseconds": {"p50": p50, "p90": p90, "p99": p99},
+            "cpuMillisecondsPerObject": self.cpu,
+            "requestsPerObject": cost::to_json(&self.taken),
+            "refusedRequestsPerObject": cost::to_json(&self.refused),
+            "etcdBytesPerObject": self.etcd_bytes,
+        })
+    }
+}
+
+/// The figures of all phases of one round.
+pub type Round = BTreeMap<Phase, Figures>;
+
+/// A round by moor, whose processes are started for it and have ended afterwards.
+pub async fn by_moor(cluster: &Arc<Cluster>, load: Load) -> Round {
+    cluster.run(None);
+    warm_up(cluster).await;
+    let round = all_phases(cluster, load, None).await;
+    cluster.stop().await;
+    round
+}
+
+/// Has moor, which has just been started, take one claim on each node through all phases: afterwards its processes lead,
+/// know their plugin, and heed everybody.
+pub async fn warm_up(cluster: &Arc<Cluster>) {
+    let objects = cluster.nodes.len();
+    all_phases(cluster, Load { objects, at_once: objects, one_by_one: false }, None).await;
+}
+
+/// A round by the bare client. None of moor's processes runs, since they would do its work.
+pub async fn by_bare_client(cluster: &Arc<Cluster>, load: Load, client: &Arc<Client>) -> Round {
+    all_phases(cluster, load, Some(client)).await
+}
+
+async fn all_phases(cluster: &Arc<Cluster>, load: Load, bare: Option<&Arc<Client>>) -> Round {
+    let mut chains = (0..load.objects).map(|number| Chain::new(cluster.node_of(number))).collect();
+    let mut round = Round::new();
+    for phase in Phase::ALL {
+        round.insert(phase, one_phase(cluster, phase, load, bare, &mut chains).await);
+    }
+    round
+}
+
+/// One phase. By moor the chains stay as they are: nobody makes the writes but moor.
+pub async fn one_phase(
+    cluster: &Arc<Cluster>,
+    phase: Phase,
+    load: Load,
+    bare: Option<&Arc<Client>>,
+    chains: &mut Vec<Chain>,
+) -> Figures {
+    let observer = phase.observer(cluster);
+    let before = cluster.counters().await;
+    let cpu_before = cluster.cpu();
+    let started = Instant::now();
+    observer.begin(phase.goal());
+    let walks = std::mem::take(chains).into_iter().enumerate().map(|(number, chain)| {
+        let (cluster, bare) = (cluster.clone(), bare.cloned());
+        tokio::spawn(one_object(cluster, phase, load, bare, number, chain))
+    });
+    let mut walks = futures::stream::iter(walks).buffered(load.at_once);
+    while let Some(chain) = walks.next().await {
+        chains.push(chain.unwrap());
+    }
+    observer.until_all_are_there().await;
+    let seconds = started.elapsed().as_secs_f64();
+    let cpu_after = cluster.cpu();
+    let after = cluster.counters().await;
+    let latencies = observer.latencies();
+    assert_eq!(latencies.len(), load.objects, "each object reaches its goal once");
+
+    #[allow(clippy::cast_precision_loss, reason = "counts of objects")]
+    let objects = load.objects as f64;
+    let per_object = |before: &Requests, after: &Requests| {
+        cost::difference(before, after).into_iter().map(|(key, count)| (key, count / objects)).collect()
+    };
+    Figures {
+        objects: load.objects,
+        seconds,
+        latencies: [50, 90, 99].map(|percent| percentile(&latencies, percent)),
+        cpu: cpu_after.iter().map(|(part, now)| (*part, (now - cpu_before[part]) / objects)).collect(),
+        taken: per_object(&before.taken, &after.taken),
+        refused: per_object(&before.refused, &after.refused),
+        etcd_bytes: (after.etcd_bytes - before.etcd_bytes) / objects,
+    }
+}
+
+async fn one_object(
+    cluster: Arc<Cluster>,
+    phase: Phase,
+    load: Load,
+    bare: Option<Arc<Client>>,
+    number: usize,
+    mut chain: Chain,
+) -> Chain {
+    let name = format!("object-{number}");
+    let (method, body) = request_of(&cluster, phase, &name, number);
+    phase.observer(&cluster).sent(&name);
+    let answer = cluster.ask(method, phase.kind(), &name, &body).await;
+    if let Some(bare) = bare {
+        chain.learn(phase.kind(), answer);
+        bare.walk(&cluster, phase, &mut chain).await;
+    }
+    if load.one_by_one {
+        phase.observer(&cluster).until_all_are_there().await;
+    }
+    chain
+}
+
+/// The smallest time that so many percent of all do not exceed, in milliseconds.
+fn percentile(times: &[Duration], percent: usize) -> f64 {
+    let mut times = times.to_vec();
+    times.sort_unstable();
+    let rank = (times.len() * percent).div_ceil(100).max(1);
+    times[rank - 1].as_secs_f64() * 1000.0
+}
+
+/// Said by examples before anything is measured.
+pub fn check() {
+    let times: Vec<_> = (1..=10).rev().map(Duration::from_millis).collect();
+    let found = [50, 90, 99].map(|percent| percentile(&times, percent).round());
+    assert_eq!(found.map(|found| found.to_string()), ["5", "9", "10"]);
+    assert_eq!(percentile(&times[..1], 50).round().to_string(), "10");
+}

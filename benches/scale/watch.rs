@@ -1,0 +1,158 @@
+//! When each object of a kind became Ready, or was gone: one watch, of which only names and states are read.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use futures::TryStreamExt as _;
+use kube::Client;
+use kube::core::WatchEvent;
+use serde::Deserialize;
+use tokio::sync::Notify;
+
+/// How long nothing may happen while something is waited for.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What a phase waits for with each of its objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    Ready,
+    Gone,
+}
+
+/// What is read of an object.
+#[derive(Clone, Debug, Deserialize)]
+struct Seen {
+    metadata: Metadata,
+    status: Option<Status>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    #[serde(default)]
+    name: String,
+    resource_version: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Status {
+    state: Option<String>,
+}
+
+/// The objects of one kind in one namespace.
+pub struct Observer {
+    path: String,
+    waits: Mutex<Waits>,
+    changed: Notify,
+}
+
+struct Waits {
+    goal: Goal,
+    /// When the request was made for each object that has not reached the goal.
+    pending: HashMap<String, Instant>,
+    latencies: Vec<Duration>,
+    /// Why nothing is heard any more.
+    broken: Option<String>,
+}
+
+impl Observer {
+    /// Begins to watch; what changes from here on is seen.
+    pub async fn start(client: &Client, path: &str) -> Arc<Self> {
+        let waits = Waits { goal: Goal::Ready, pending: HashMap::new(), latencies: Vec::new(), broken: None };
+        let observer =
+            Arc::new(Self { path: path.to_owned(), waits: Mutex::new(waits), changed: Notify::new() });
+        let listed = client.request_text(http::Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
+        let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+        let version = listed.pointer("/metadata/resourceVersion").unwrap().as_str().unwrap().to_owned();
+        tokio::spawn(follow(observer.clone(), client.clone(), version));
+        observer
+    }
+
+    /// A phase begins.
+    pub fn begin(&self, goal: Goal) {
+        let mut waits = self.waits.lock().unwrap();
+        assert!(waits.pending.is_empty(), "the phase before has not ended");
+        (waits.goal, waits.latencies) = (goal, Vec::new());
+    }
+
+    /// The request for this object is about to be made.
+    pub fn sent(&self, name: &str) {
+        self.waits.lock().unwrap().pending.insert(name.to_owned(), Instant::now());
+    }
+
+    /// Waits until nothing that was sent is pending.
+    pub async fn until_all_are_there(&self) {
+        loop {
+            // Asked for before the look, so that nothing is missed in between.
+            let changed = self.changed.notified();
+            let left = {
+                let waits = self.waits.lock().unwrap();
+                assert!(waits.broken.is_none(), "the watch of {} ended: {:?}", self.path, waits.broken);
+                waits.pending.len()
+            };
+            if left == 0 {
+                return;
+            }
+            let heard = tokio::time::timeout(PATIENCE, changed).await;
+            assert!(heard.is_ok(), "{left} objects of {} never became {}", self.path, self.shown());
+        }
+    }
+
+    fn shown(&self) -> String {
+        let waits = self.waits.lock().unwrap();
+        format!("{:?}, such as {:?}", waits.goal, waits.pending.keys().take(5).collect::<Vec<_>>())
+    }
+
+    /// From each object's request until it was seen at the goal.
+    pub fn latencies(&self) -> Vec<Duration> {
+        self.waits.lock().unwrap().latencies.clone()
+    }
+
+    fn heard(&self, name: &str, reached: Goal) {
+        let mut waits = self.waits.lock().unwrap();
+        if waits.goal != reached {
+            return;
+        }
+        let Some(sent) = waits.pending.remove(name) else { return };
+        waits.latencies.push(sent.elapsed());
+        drop(waits);
+        self.changed.notify_waiters();
+    }
+}
+
+async fn follow(observer: Arc<Observer>, client: Client, mut version: String) {
+    loop {
+        // The server ends a watch after a while, and the next one goes on where it ended.
+        if let Err(error) = watch(&observer, &client, &mut version).await {
+            observer.waits.lock().unwrap().broken = Some(error);
+            observer.changed.notify_waiters();
+            return;
+        }
+    }
+}
+
+async fn watch(observer: &Observer, client: &Client, version: &mut String) -> Result<(), String> {
+    let uri = format!("{}?watch=true&allowWatchBookmarks=true&resourceVersion={version}", observer.path);
+    let request = http::Request::get(uri).body(Vec::new()).unwrap();
+    let events = client.request_events::<Seen>(request).await.map_err(|error| error.to_string())?;
+    let mut events = std::pin::pin!(events);
+    while let Some(event) = events.try_next().await.map_err(|error| error.to_string())? {
+        match event {
+            WatchEvent::Added(seen) | WatchEvent::Modified(seen) => {
+                let is_ready = seen.status.and_then(|s| s.state).is_some_and(|state| state == "Ready");
+                if is_ready {
+                    observer.heard(&seen.metadata.name, Goal::Ready);
+                }
+                *version = seen.metadata.resource_version;
+            }
+            WatchEvent::Deleted(seen) => {
+                observer.heard(&seen.metadata.name, Goal::Gone);
+                *version = seen.metadata.resource_version;
+            }
+            WatchEvent::Bookmark(bookmark) => *version = bookmark.metadata.resource_version,
+            WatchEvent::Error(error) => return Err(error.to_string()),
+        }
+    }
+    Ok(())
+}
