@@ -8,12 +8,13 @@ MINUTES ?= 10
 VOLUMES ?= 1000
 HELM_ARGS ?=
 DRIVER ?=
+BENCH_ARGS ?=
 FOCUS ?=
 export PYTHONDONTWRITEBYTECODE = 1
 
 harness = $(PYTHON) -m e2e.cluster
 
-.PHONY: bench-pods help up down install image demo check rig test suite sweep lag soak print-bin e2e-storage
+.PHONY: bench bench-pods help up down install image demo check rig test suite sweep lag soak print-bin e2e-storage
 
 help:
 	@echo 'make demo       start a cluster, install moor, and show what it does (first run: about 20 min, then 1)'
@@ -27,6 +28,7 @@ help:
 	@echo 'make sweep      the whole sweeps, every rig case under lagging watches, a long soak: some hours'
 	@echo 'make soak       random work and crashes on a test cluster, then volumes under faults; SEED=number MINUTES=10 VOLUMES=1000'
 	@echo 'make e2e-storage  Kubernetes own storage tests on the loop driver, about half an hour; DRIVER=definition.yaml FOCUS=regex'
+	@echo 'make bench      what Volumes and claims take, of moor and beside it of a bare client; BENCH_ARGS=--help'
 	@echo 'make bench-pods how fast Pods start: without a volume, with one by moor, and by kubelet alone'
 	@echo 'make image      build the container image, print the path of its archive'
 	@echo 'make print-bin  print the folder of kubectl, helm, kube-apiserver and the other built programs'
@@ -122,6 +124,10 @@ soak:
 # On the loop driver in a cluster of its own; with DRIVER on that driver, where it is installed.
 e2e-storage:
 	@$(PYTHON) -m e2e.storage --driver="$(DRIVER)" --focus="$(FOCUS)"
+
+bench:
+	@$(harness) parts certificates etcd kube-apiserver helm
+	$(CARGO) bench --locked --bench scale -- $(BENCH_ARGS)
 
 bench-pods:
 	@$(PYTHON) -m e2e.bench

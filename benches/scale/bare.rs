@@ -18,6 +18,8 @@ pub struct Client {
 
 /// What is known of one Volume and its claim, and of what moor makes for the two.
 pub struct Chain {
+    /// Of both.
+    name: String,
     node: String,
     /// What the placeholders stand for here.
     values: Vec<(String, String)>,
@@ -41,27 +43,29 @@ struct Answer {
 #[serde(rename_all = "camelCase")]
 struct Metadata {
     #[serde(default)]
-    name: String,
-    #[serde(default)]
     uid: String,
     #[serde(default)]
     resource_version: String,
 }
 
 impl Chain {
-    pub fn new(node: &str) -> Self {
-        Self { node: node.to_owned(), values: Vec::new(), known: HashMap::new() }
+    pub fn new(name: String, node: &str) -> Self {
+        Self { name, node: node.to_owned(), values: Vec::new(), known: HashMap::new() }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// An object of this kind was answered.
     pub fn learn(&mut self, kind: &str, text: String) {
+        let Some((kind, role)) = KINDS.into_iter().find(|(plural, _)| *plural == kind) else { return };
         let answer: Answer = serde_json::from_str(&text).unwrap();
         // A deletion that leaves nothing is answered with the word that it succeeded.
         if answer.kind == "Status" {
             return;
         }
-        let (kind, role) = KINDS.into_iter().find(|(plural, _)| *plural == kind).unwrap();
-        let Metadata { name, uid, resource_version: version } = answer.metadata;
+        let Metadata { uid, resource_version: version } = answer.metadata;
         if self.known.insert(kind, Known { version, text }).is_some() {
             return;
         }
@@ -70,7 +74,11 @@ impl Chain {
             let [handle, attachment] = locks(&uid, &self.node);
             let [for_handle, for_attachment] =
                 ["handle", "attachment"].map(|role| placeholders(role)[0].clone());
-            self.values.extend([(for_name, name), (for_handle, handle), (for_attachment, attachment)]);
+            self.values.extend([
+                (for_name, self.name.clone()),
+                (for_handle, handle),
+                (for_attachment, attachment),
+            ]);
         }
         self.values.push((for_uid, uid));
     }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use kube::Client;
@@ -43,6 +44,7 @@ pub struct Cluster {
     processes: Mutex<BTreeMap<String, Moor>>,
     /// What the user has asked for.
     own: Mutex<Requests>,
+    rounds: AtomicUsize,
     /// The most memory that any process of an actor has had.
     peaks: Mutex<BTreeMap<String, u64>>,
 }
@@ -109,6 +111,7 @@ impl Cluster {
             actors,
             processes: Mutex::default(),
             own: Mutex::default(),
+            rounds: AtomicUsize::new(0),
             peaks: Mutex::default(),
         }
     }
@@ -116,6 +119,11 @@ impl Cluster {
     /// The node of the `number`th claim.
     pub fn node_of(&self, number: usize) -> &str {
         &self.nodes[number % self.nodes.len()]
+    }
+
+    /// A number that no round has had: names of objects are not used twice.
+    pub fn next_round(&self) -> usize {
+        self.rounds.fetch_add(1, Ordering::Relaxed)
     }
 
     /// A request of the user about a Volume or a claim. Returns the object, as the server answers.

@@ -44,9 +44,12 @@ struct Options {
     /// Numbers of objects, a round of each. Of size 1 there are 100 objects, one after the other.
     #[arg(long, value_delimiter = ',', default_value = "1,100,1000")]
     sizes: Vec<usize>,
-    /// Rounds that count. One more of each size goes before them.
+    /// Rounds that count.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
+    /// Rounds of each size that go before those that count.
+    #[arg(long, default_value_t = 1)]
+    warm_ups: u16,
     /// Nodes with an agent each.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     agents: u16,
@@ -86,13 +89,13 @@ fn main() -> ExitCode {
 }
 
 /// The API server of a build, and the bare client that makes its writes.
-struct Side {
+struct Bench {
     cluster: Arc<Cluster>,
     bare: Arc<Client>,
 }
 
 async fn run(options: Options, directory: PathBuf) -> ExitCode {
-    let mut sides = Vec::new();
+    let mut benches = Vec::new();
     for build in &options.builds {
         rig::say(&format!("{}: starting an API server, recording the writes of one claim", build.name));
         let cluster = Arc::new(Cluster::start(&directory, build.clone(), options.agents.into()).await);
@@ -100,15 +103,15 @@ async fn run(options: Options, directory: PathBuf) -> ExitCode {
         if options.script {
             rig::say(&bare.shown());
         }
-        sides.push(Side { cluster, bare: Arc::new(bare) });
+        benches.push(Bench { cluster, bare: Arc::new(bare) });
     }
     let mut sizes = BTreeMap::new();
     for &size in &options.sizes {
-        sizes.insert(size, all_rounds(&sides, &options, size).await);
+        sizes.insert(size, all_rounds(&benches, &options, size).await);
     }
     let mut others = BTreeMap::new();
     if options.claims > 0 {
-        for Side { cluster, .. } in &sides {
+        for Bench { cluster, .. } in &benches {
             rig::say(&format!("{}: idle, and started again", cluster.build.name));
             let figures = other::measure(cluster, options.claims, options.concurrency.into()).await;
             others.insert(cluster.build.name.clone(), figures);
@@ -116,8 +119,8 @@ async fn run(options: Options, directory: PathBuf) -> ExitCode {
     }
     let differences: Vec<_> =
         sizes.iter().flat_map(|(size, rounds)| report::differences(*size, rounds)).collect();
-    print(&sizes, &others, &sides);
-    write(&options, &sizes, &others, &sides);
+    print(&sizes, &others, &benches);
+    write(&options, &sizes, &others, &benches);
     for difference in &differences {
         rig::say(&format!("DIFFERENT WRITES: {difference}"));
     }
@@ -125,19 +128,19 @@ async fn run(options: Options, directory: PathBuf) -> ExitCode {
 }
 
 /// By turns, so that what the machine does beside is the same for all.
-async fn all_rounds(sides: &[Side], options: &Options, size: usize) -> Rounds {
+async fn all_rounds(benches: &[Bench], options: &Options, size: usize) -> Rounds {
     let load = Load::of(size, options.concurrency.into());
     let mut rounds = Rounds::new();
-    for number in 0..=options.rounds {
-        rig::say(&format!(
-            "size {size}, round {number} of {}{}",
-            options.rounds,
-            if number == 0 { ", to warm up" } else { "" }
-        ));
-        for Side { cluster, bare } in sides {
+    let warm_ups = (0..options.warm_ups).map(|_| None);
+    for number in warm_ups.chain((1..=options.rounds).map(Some)) {
+        match number {
+            None => rig::say(&format!("size {size}, to warm up")),
+            Some(number) => rig::say(&format!("size {size}, round {number} of {}", options.rounds)),
+        }
+        for Bench { cluster, bare } in benches {
             let by_moor = rounds::by_moor(cluster, load).await;
             let by_bare = rounds::by_bare_client(cluster, load, bare).await;
-            if number > 0 {
+            if number.is_some() {
                 for (who, round) in [(Who::Moor, by_moor), (Who::Bare, by_bare)] {
                     rounds.entry((cluster.build.name.clone(), who)).or_default().push(round);
                 }
@@ -147,16 +150,18 @@ async fn all_rounds(sides: &[Side], options: &Options, size: usize) -> Rounds {
     rounds
 }
 
-fn print(sizes: &BTreeMap<usize, Rounds>, others: &BTreeMap<String, Value>, sides: &[Side]) {
+fn print(sizes: &BTreeMap<usize, Rounds>, others: &BTreeMap<String, Value>, benches: &[Bench]) {
     rig::say("");
     rig::say(&report::main_table(sizes));
     if let Some((size, rounds)) = sizes.last_key_value() {
-        rig::say(&report::request_table(*size, rounds));
+        for Bench { cluster, .. } in benches {
+            rig::say(&report::request_table(*size, &cluster.build.name, rounds));
+        }
     }
     for (build, figures) in others {
         rig::say(&format!("{build}: {}", other::shown(figures)));
     }
-    for Side { cluster, .. } in sides {
+    for Bench { cluster, .. } in benches {
         let [controller, agent] = cluster.peaks().map(|bytes| bytes >> 20);
         rig::say(&format!(
             "{}: peak memory of the controller {controller} MiB, of an agent {agent} MiB",
@@ -169,12 +174,12 @@ fn write(
     options: &Options,
     sizes: &BTreeMap<usize, Rounds>,
     others: &BTreeMap<String, Value>,
-    sides: &[Side],
+    benches: &[Bench],
 ) {
-    let parts = &sides[0].cluster.control_plane.parts;
-    let peaks: BTreeMap<_, _> = sides
+    let parts = &benches[0].cluster.control_plane.parts;
+    let peaks: BTreeMap<_, _> = benches
         .iter()
-        .map(|Side { cluster, .. }| {
+        .map(|Bench { cluster, .. }| {
             let [controller, agent] = cluster.peaks();
             (&cluster.build.name, json!({"controllerBytes": controller, "agentBytes": agent}))
         })
@@ -189,6 +194,7 @@ fn write(
         "options": {
             "sizes": options.sizes,
             "rounds": options.rounds,
+            "warmUps": options.warm_ups,
             "agents": options.agents,
             "concurrency": options.concurrency,
             "claims": options.claims,

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 use crate::cluster::Cluster;
 use crate::cost::{self, Requests};
-use crate::rounds::{Load, Phase, one_phase, request_of, warm_up};
+use crate::rounds::{Load, Phase, chains, one_phase, request_of, warm_up};
 use crate::watch::Goal;
 
 /// For how long nothing is asked.
@@ -22,14 +22,13 @@ pub async fn measure(cluster: &Arc<Cluster>, claims: usize, at_once: usize) -> V
     cluster.run(None);
     warm_up(cluster).await;
     let load = |objects| Load { objects, at_once, one_by_one: false };
-    let mut none = Vec::new();
-    none.resize_with(claims + 1, || crate::bare::Chain::new(cluster.node_of(0)));
-    one_phase(cluster, Phase::MakeVolumes, load(claims + 1), None, &mut none).await;
-    none.pop();
-    one_phase(cluster, Phase::MakeClaims, load(claims), None, &mut none).await;
+    let mut objects = chains(cluster, claims + 1);
+    one_phase(cluster, Phase::MakeVolumes, load(claims + 1), None, &mut objects).await;
+    let last = objects.pop().unwrap();
+    one_phase(cluster, Phase::MakeClaims, load(claims), None, &mut objects).await;
     until_settled(cluster).await;
     let idle = idle(cluster).await;
-    let restart = restart(cluster, claims).await;
+    let restart = restart(cluster, last.name(), claims).await;
     json!({"claims": claims, "idle": idle, "restart": restart})
 }
 
@@ -68,16 +67,15 @@ async fn idle(cluster: &Cluster) -> Value {
 }
 
 /// `kill -9` of all processes at once; they are started again, and a claim that is made at that moment is waited for.
-async fn restart(cluster: &Arc<Cluster>, claims: usize) -> Value {
+async fn restart(cluster: &Arc<Cluster>, name: &str, number: usize) -> Value {
     let before = cluster.counters().await;
     cluster.kill();
     let started = Instant::now();
     cluster.run(None);
-    let name = format!("object-{claims}");
     cluster.claims.begin(Goal::Ready);
-    cluster.claims.sent(&name);
-    let (method, body) = request_of(cluster, Phase::MakeClaims, &name, claims);
-    cluster.ask(method, "volumeclaims", &name, &body).await;
+    cluster.claims.sent(name);
+    let (method, body) = request_of(cluster, Phase::MakeClaims, name, number);
+    cluster.ask(method, "volumeclaims", name, &body).await;
     let ready = async {
         for actor in cluster.actors.values() {
             until_ready(actor.port).await;

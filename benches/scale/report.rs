@@ -28,9 +28,9 @@ impl Who {
 /// The rounds that count of one size, by build and by who made them.
 pub type Rounds = BTreeMap<(String, Who), Vec<Round>>;
 
-/// Writes per object of moor may be off by this much from the bare client's, which makes as many for each object: by what is
-/// written once for many.
-const MARGIN: f64 = 0.05;
+/// Writes per object of moor may be off by less than this from the bare client's, which makes as many for each object: where
+/// processes race, a write is now and then not needed.
+const MARGIN: f64 = 0.5;
 
 /// What is written of drivers, not of objects: its number does not grow with theirs.
 const OF_DRIVERS: [&str; 5] =
@@ -50,7 +50,8 @@ fn median(rounds: &[Round], phase: Phase, value: impl Fn(&Figures) -> f64) -> f6
 }
 
 fn requests(figures: &Figures, writes: bool) -> f64 {
-    figures.taken.iter().filter(|((verb, _), _)| cost::is_write(verb) == writes).map(|(_, count)| count).sum()
+    let of_these = figures.taken.iter().filter(|((verb, _), _)| cost::is_write(verb) == writes);
+    of_these.fold(0.0, |sum, (_, count)| sum + count)
 }
 
 /// Columns of the main table, before which stand size, phase and who.
@@ -63,12 +64,20 @@ const HEADS: [&str; 13] = [
     "controller",
     "agents",
     "API server",
-    "etcd CPU ms/object",
+    "etcd",
     "writes",
     "reads",
-    "refused /object",
-    "etcd KiB/object",
+    "refused",
+    "etcd KiB",
 ];
+
+/// Above the main table.
+const CAPTION: &str = "\
+objects/s: from the first request to the last object that is Ready, or gone; median of the rounds, smallest and largest.
+ms: from an object's request until it is seen to be Ready, or gone. Beyond, all is per object: milliseconds of CPU time of
+controller, agents, API server and etcd; requests to the API server without the user's own; KiB that etcd writes to its log.
+ratio: moor's value divided by the bare client's.
+";
 
 /// One line for each size, phase and who, and the ratio of moor to the bare client.
 pub fn main_table(sizes: &BTreeMap<usize, Rounds>) -> String {
@@ -76,7 +85,7 @@ pub fn main_table(sizes: &BTreeMap<usize, Rounds>) -> String {
     for (size, rounds) in sizes {
         for phase in Phase::ALL {
             for ((build, who), of) in rounds {
-                let name = if *who == Who::Moor { build.clone() } else { format!("{build}: bare") };
+                let name = if *who == Who::Moor { build.clone() } else { format!("{build}, bare") };
                 let mut line = vec![size.to_string(), phase.name().to_owned(), name];
                 line.extend(cells(of, phase));
                 lines.push(line);
@@ -89,7 +98,7 @@ pub fn main_table(sizes: &BTreeMap<usize, Rounds>) -> String {
             }
         }
     }
-    aligned(&lines)
+    CAPTION.to_owned() + "\n" + &aligned(&lines)
 }
 
 fn cells(of: &[Round], phase: Phase) -> Vec<String> {
@@ -99,7 +108,10 @@ fn cells(of: &[Round], phase: Phase) -> Vec<String> {
     cells.extend(PARTS.map(|part| format!("{:.2}", median(of, phase, |figures| figures.cpu[part]))));
     cells.push(format!("{:.2}", median(of, phase, |figures| requests(figures, true))));
     cells.push(format!("{:.2}", median(of, phase, |figures| requests(figures, false))));
-    cells.push(format!("{:.2}", median(of, phase, |figures| figures.refused.values().sum())));
+    cells.push(format!(
+        "{:.2}",
+        median(of, phase, |figures| figures.refused.values().fold(0.0, |sum, count| sum + count))
+    ));
     cells.push(format!("{:.1}", median(of, phase, |figures| figures.etcd_bytes / 1024.0)));
     cells
 }
@@ -119,26 +131,25 @@ fn ratios(moor: &[Round], bare: &[Round], phase: Phase) -> Vec<String> {
     cells
 }
 
-/// Requests per object by verb and resource, of one size: for each phase moor's and the bare client's.
-pub fn request_table(size: usize, rounds: &Rounds) -> String {
-    let mut heads = vec!["requests/object, size".to_owned() + &format!(" {size}")];
-    for (build, who) in rounds.keys() {
-        heads.extend(Phase::ALL.map(|phase| format!("{build} {}, {}", who.name(), phase.name())));
-    }
-    let of_all: Vec<Vec<Requests>> =
-        rounds.values().map(|of| Phase::ALL.map(|phase| medians(of, phase)).into()).collect();
+/// Requests per object by verb and resource, of one size and build: in each phase moor's, and the bare client's.
+pub fn request_table(size: usize, build: &str, rounds: &Rounds) -> String {
+    let of_all = Phase::ALL
+        .map(|phase| [Who::Moor, Who::Bare].map(|who| medians(&rounds[&(build.to_owned(), who)], phase)));
     let all: BTreeSet<_> = of_all.iter().flatten().flat_map(|requests| requests.keys().cloned()).collect();
+    let mut heads = vec![format!("{build}, size {size}: requests per object, moor / bare")];
+    heads.extend(Phase::ALL.map(|phase| phase.name().to_owned()));
     let mut lines = vec![heads];
     for key in all {
-        let counts: Vec<f64> =
-            of_all.iter().flatten().map(|of| of.get(&key).copied().unwrap_or_default()).collect();
-        if counts.iter().all(|count| count.abs() < 0.005) {
+        let counts = of_all
+            .each_ref()
+            .map(|both| both.each_ref().map(|requests| requests.get(&key).copied().unwrap_or_default()));
+        if counts.iter().flatten().all(|count| count.abs() < 0.005) {
             continue;
         }
         let mut line = vec![format!("{} {}", key.0, key.1)];
-        line.extend(
-            counts.iter().map(|count| if *count == 0.0 { "-".to_owned() } else { format!("{count:.2}") }),
-        );
+        line.extend(counts.map(|[moor, bare]| {
+            if moor == 0.0 && bare == 0.0 { String::new() } else { format!("{moor:.2} / {bare:.2}") }
+        }));
         lines.push(line);
     }
     aligned(&lines)
@@ -168,7 +179,7 @@ pub fn differences(size: usize, rounds: &Rounds) -> Vec<String> {
                 .filter(|(verb, resource)| cost::is_write(verb) && !OF_DRIVERS.contains(&resource.as_str()));
             for key in writes {
                 let [moor, bare] = [&moors, &bares].map(|of| of.get(key).copied().unwrap_or_default());
-                if (moor - bare).abs() > MARGIN {
+                if (moor - bare).abs() >= MARGIN {
                     let (verb, resource) = key;
                     found.push(format!(
                         "{build}, size {size}, {}: {moor:.2} {verb} {resource} per object, and the bare client makes \

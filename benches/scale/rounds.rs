@@ -155,8 +155,15 @@ pub async fn by_bare_client(cluster: &Arc<Cluster>, load: Load, client: &Arc<Cli
     all_phases(cluster, load, Some(client)).await
 }
 
+/// One for each object of a round.
+pub fn chains(cluster: &Cluster, objects: usize) -> Vec<Chain> {
+    let round = cluster.next_round();
+    let chain = |number| Chain::new(format!("object-{round}-{number}"), cluster.node_of(number));
+    (0..objects).map(chain).collect()
+}
+
 async fn all_phases(cluster: &Arc<Cluster>, load: Load, bare: Option<&Arc<Client>>) -> Round {
-    let mut chains = (0..load.objects).map(|number| Chain::new(cluster.node_of(number))).collect();
+    let mut chains = chains(cluster, load.objects);
     let mut round = Round::new();
     for phase in Phase::ALL {
         round.insert(phase, one_phase(cluster, phase, load, bare, &mut chains).await);
@@ -216,10 +223,10 @@ async fn one_object(
     number: usize,
     mut chain: Chain,
 ) -> Chain {
-    let name = format!("object-{number}");
-    let (method, body) = request_of(&cluster, phase, &name, number);
-    phase.observer(&cluster).sent(&name);
-    let answer = cluster.ask(method, phase.kind(), &name, &body).await;
+    let name = chain.name();
+    let (method, body) = request_of(&cluster, phase, name, number);
+    phase.observer(&cluster).sent(name);
+    let answer = cluster.ask(method, phase.kind(), name, &body).await;
     if let Some(bare) = bare {
         chain.learn(phase.kind(), answer);
         bare.walk(&cluster, phase, &mut chain).await;
