@@ -9,12 +9,13 @@ VOLUMES ?= 1000
 HELM_ARGS ?=
 DRIVER ?=
 BENCH_ARGS ?=
+COMPARE ?=
 FOCUS ?=
 export PYTHONDONTWRITEBYTECODE = 1
 
 harness = $(PYTHON) -m e2e.cluster
 
-.PHONY: bench bench-pods help up down install image demo check rig test suite sweep lag soak print-bin e2e-storage
+.PHONY: bench bench-builds bench-pods help up down install image demo check rig test suite sweep lag soak print-bin e2e-storage
 
 help:
 	@echo 'make demo       start a cluster, install moor, and show what it does (first run: about 20 min, then 1)'
@@ -28,7 +29,7 @@ help:
 	@echo 'make sweep      the whole sweeps, every rig case under lagging watches, a long soak: some hours'
 	@echo 'make soak       random work and crashes on a test cluster, then volumes under faults; SEED=number MINUTES=10 VOLUMES=1000'
 	@echo 'make e2e-storage  Kubernetes own storage tests on the loop driver, about half an hour; DRIVER=definition.yaml FOCUS=regex'
-	@echo 'make bench      what Volumes and claims take, of moor and beside it of a bare client; BENCH_ARGS=--help'
+	@echo 'make bench      what Volumes and claims take, of moor and beside it of a bare client; COMPARE=<git ref> BENCH_ARGS=--help'
 	@echo 'make bench-pods how fast Pods start: without a volume, with one by moor, and by kubelet alone'
 	@echo 'make image      build the container image, print the path of its archive'
 	@echo 'make print-bin  print the folder of kubectl, helm, kube-apiserver and the other built programs'
@@ -125,9 +126,26 @@ soak:
 e2e-storage:
 	@$(PYTHON) -m e2e.storage --driver="$(DRIVER)" --focus="$(FOCUS)"
 
+# With COMPARE the moor of that commit and this one are measured in turns. Both are built alike, without what tests need, and
+# each has the chart that belongs to it.
+commit = $(if $(COMPARE),$(shell git rev-parse --short --verify "$(COMPARE)^{commit}"))
+compared = target/compare/$(commit)
+build_moor = $(CARGO) build --release --locked --bin moor --target-dir target/compare/build
+builds = $(if $(COMPARE),--build '$(commit)=$(compared).moor:$(compared)/charts/moor' \
+	--build here=target/compare/here.moor:charts/moor)
+
 bench:
 	@$(harness) parts certificates etcd kube-apiserver helm
-	$(CARGO) bench --locked --bench scale -- $(BENCH_ARGS)
+	@$(if $(COMPARE),$(MAKE) --no-print-directory bench-builds)
+	$(CARGO) bench --locked --bench scale -- $(builds) $(BENCH_ARGS)
+
+bench-builds:
+	test -n "$(commit)"
+	test -d "$(compared)" || git worktree add --detach "$(compared)" "$(commit)"
+	$(build_moor) --manifest-path "$(compared)/Cargo.toml"
+	cp target/compare/build/release/moor "$(compared).moor"
+	$(build_moor)
+	cp target/compare/build/release/moor target/compare/here.moor
 
 bench-pods:
 	@$(PYTHON) -m e2e.bench

@@ -163,34 +163,46 @@ fn medians(of: &[Round], phase: Phase) -> Requests {
     all.into_iter().map(|key| (key.clone(), count(&key))).collect()
 }
 
-/// Where moor does not make the writes that the bare client makes. The comparison says nothing then.
-pub fn differences(size: usize, rounds: &Rounds) -> Vec<String> {
-    let mut found = Vec::new();
-    for ((build, who), of) in rounds {
-        if *who == Who::Bare {
-            continue;
-        }
-        let bare = &rounds[&(build.clone(), Who::Bare)];
-        for phase in Phase::ALL {
-            let (moors, bares) = (medians(of, phase), medians(bare, phase));
-            let keys: BTreeSet<_> = moors.keys().chain(bares.keys()).collect();
-            let writes = keys
-                .into_iter()
-                .filter(|(verb, resource)| cost::is_write(verb) && !OF_DRIVERS.contains(&resource.as_str()));
-            for key in writes {
-                let [moor, bare] = [&moors, &bares].map(|of| of.get(key).copied().unwrap_or_default());
-                if (moor - bare).abs() >= MARGIN {
-                    let (verb, resource) = key;
-                    found.push(format!(
-                        "{build}, size {size}, {}: {moor:.2} {verb} {resource} per object, and the bare client makes \
-                         {bare:.2}",
-                        phase.name()
-                    ));
-                }
+/// Where moor does not make the writes that the bare client makes.
+#[derive(Debug, Default)]
+pub struct Differences {
+    /// The comparison says nothing: the bare client makes other writes than moor makes when nothing waits for anything, or
+    /// writes that moor does not make.
+    pub wrong: Vec<String>,
+    /// What moor writes beyond, when much waits: of that, too, an object tells.
+    pub more: Vec<String>,
+}
+
+impl Differences {
+    /// Looks for those of a size.
+    pub fn look(&mut self, size: usize, rounds: &Rounds) {
+        let of_moor = rounds.iter().filter(|((_, who), _)| *who == Who::Moor);
+        for ((build, _), of) in of_moor {
+            let bare = &rounds[&(build.clone(), Who::Bare)];
+            for phase in Phase::ALL {
+                self.compare(size, &format!("{build}, size {size}, {}", phase.name()), [of, bare], phase);
             }
         }
     }
-    found
+
+    fn compare(&mut self, size: usize, place: &str, both: [&[Round]; 2], phase: Phase) {
+        let both = both.map(|of| medians(of, phase));
+        let all: BTreeSet<_> = both.iter().flat_map(Requests::keys).collect();
+        let is_of_objects = |(verb, resource): &&(String, String)| {
+            cost::is_write(verb) && !OF_DRIVERS.contains(&resource.as_str())
+        };
+        for key in all.into_iter().filter(is_of_objects) {
+            let [moor, bare] = both.each_ref().map(|of| of.get(key).copied().unwrap_or_default());
+            if (moor - bare).abs() < MARGIN {
+                continue;
+            }
+            let (verb, resource) = key;
+            let found = format!(
+                "{place}: {moor:.2} {verb} {resource} per object, and the bare client makes {bare:.2}"
+            );
+            if size == 1 || moor < bare { self.wrong.push(found) } else { self.more.push(found) }
+        }
+    }
 }
 
 /// Every figure of every round.
