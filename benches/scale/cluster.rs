@@ -17,7 +17,7 @@ use crate::cost::{self, Counters, PARTS, Requests};
 use crate::plugin::{self, DRIVER};
 use crate::rig::control_plane::{ControlPlane, USER};
 use crate::rig::process::Moor;
-use crate::rig::{CONTROLLER, NAMESPACE, SPACE, chart};
+use crate::rig::{CONTROLLER, LOOK, NAMESPACE, SPACE, chart};
 use crate::watch::Observer;
 
 /// A moor, and the chart that belongs to it.
@@ -187,6 +187,18 @@ impl Cluster {
         self.note_peaks();
         let processes = std::mem::take(&mut *self.processes.lock().unwrap());
         processes.into_values().for_each(Moor::kill);
+    }
+
+    /// Waits until a process of moor has ended by itself, as a controller does that could not renew its Lease. Says which.
+    pub async fn until_one_has_ended(&self) -> String {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let mut processes = self.processes.lock().unwrap();
+            let ended = processes.iter_mut().find_map(|(name, process)| process.has_ended().then_some(name));
+            if let Some(name) = ended {
+                return name.clone();
+            }
+        }
     }
 
     fn note_peaks(&self) {

@@ -14,6 +14,7 @@ use moor::csi::proto::csi::v1::node_server::{Node, NodeServer};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use tokio::net::UnixListener;
+use tokio::task::block_in_place;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
@@ -48,6 +49,29 @@ pub fn serve(node: &str, controller: bool, plugin_dir: &Path, content: &Path) {
 
 fn failed(what: &str) -> impl Fn(std::io::Error) -> Status {
     move |error| Status::internal(format!("{what}: {error}"))
+}
+
+// The kernel may take its time for a mount, so both are called where other tasks do not wait for it.
+
+impl Place {
+    fn publish(&self, volume: &str, target: &Path) -> Result<(), Status> {
+        let own = self.content.join(volume);
+        fs::create_dir_all(&own).map_err(failed("the folder"))?;
+        fs::create_dir_all(target).map_err(failed("the target"))?;
+        mount_bind(&own, target).map_err(|errno| failed("the mount")(errno.into()))
+    }
+}
+
+fn unpublish(target: &Path) -> Result<(), Status> {
+    match unmount(target, UnmountFlags::empty()) {
+        // Nothing is mounted there any more.
+        Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
+        Err(errno) => return Err(failed("the mount")(errno.into())),
+    }
+    match fs::remove_dir(target) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed("the target")(error)),
+        _ => Ok(()),
+    }
 }
 
 #[tonic::async_trait]
@@ -162,10 +186,7 @@ impl Node for Place {
         request: Request<wire::NodePublishVolumeRequest>,
     ) -> Answer<wire::NodePublishVolumeResponse> {
         let request = request.get_ref();
-        let own = self.content.join(&request.volume_id);
-        fs::create_dir_all(&own).map_err(failed("the folder"))?;
-        fs::create_dir_all(&request.target_path).map_err(failed("the target"))?;
-        mount_bind(&own, &request.target_path).map_err(|errno| failed("the mount")(errno.into()))?;
+        block_in_place(|| self.publish(&request.volume_id, Path::new(&request.target_path)))?;
         Ok(Response::new(wire::NodePublishVolumeResponse {}))
     }
 
@@ -173,15 +194,7 @@ impl Node for Place {
         &self,
         request: Request<wire::NodeUnpublishVolumeRequest>,
     ) -> Answer<wire::NodeUnpublishVolumeResponse> {
-        let target = &request.get_ref().target_path;
-        match unmount(target, UnmountFlags::empty()) {
-            // Nothing is mounted there any more.
-            Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
-            Err(errno) => return Err(failed("the mount")(errno.into())),
-        }
-        match fs::remove_dir(target) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed("the target")(error)),
-            _ => Ok(Response::new(wire::NodeUnpublishVolumeResponse {})),
-        }
+        block_in_place(|| unpublish(Path::new(&request.get_ref().target_path)))?;
+        Ok(Response::new(wire::NodeUnpublishVolumeResponse {}))
     }
 }

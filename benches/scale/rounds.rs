@@ -189,10 +189,16 @@ pub async fn one_phase(
         tokio::spawn(one_object(cluster, phase, load, bare, number, chain))
     });
     let mut walks = futures::stream::iter(walks).buffered(load.at_once);
-    while let Some(chain) = walks.next().await {
-        chains.push(chain.unwrap());
+    let to_the_end = async {
+        while let Some(chain) = walks.next().await {
+            chains.push(chain.unwrap());
+        }
+        observer.until_all_are_there().await;
+    };
+    tokio::select! {
+        () = to_the_end => {}
+        name = cluster.until_one_has_ended() => panic!("moor's process {name} has ended by itself: its log says why"),
     }
-    observer.until_all_are_there().await;
     let seconds = started.elapsed().as_secs_f64();
     let cpu_after = cluster.cpu();
     let after = cluster.counters().await;
