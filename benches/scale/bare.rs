@@ -57,6 +57,10 @@ impl Chain {
         &self.name
     }
 
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
     /// An object of this kind was answered.
     pub fn learn(&mut self, kind: &str, text: String) {
         let Some((kind, role)) = KINDS.into_iter().find(|(plural, _)| *plural == kind) else { return };

@@ -28,7 +28,7 @@ pub async fn measure(cluster: &Arc<Cluster>, claims: usize, at_once: usize) -> V
     one_phase(cluster, Phase::MakeClaims, load(claims), None, &mut objects).await;
     until_settled(cluster).await;
     let idle = idle(cluster).await;
-    let restart = restart(cluster, last.name(), claims).await;
+    let restart = restart(cluster, last.name(), last.node()).await;
     json!({"claims": claims, "idle": idle, "restart": restart})
 }
 
@@ -67,14 +67,14 @@ async fn idle(cluster: &Cluster) -> Value {
 }
 
 /// `kill -9` of all processes at once; they are started again, and a claim that is made at that moment is waited for.
-async fn restart(cluster: &Arc<Cluster>, name: &str, number: usize) -> Value {
+async fn restart(cluster: &Arc<Cluster>, name: &str, node: &str) -> Value {
     let before = cluster.counters().await;
     cluster.kill();
     let started = Instant::now();
     cluster.run(None);
     cluster.claims.begin(Goal::Ready);
     cluster.claims.sent(name);
-    let (method, body) = request_of(cluster, Phase::MakeClaims, name, number);
+    let (method, body) = request_of(Phase::MakeClaims, name, node);
     cluster.ask(method, "volumeclaims", name, &body).await;
     let ready = async {
         for actor in cluster.actors.values() {

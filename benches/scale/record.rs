@@ -89,10 +89,10 @@ pub async fn record(cluster: &Arc<Cluster>) -> Script {
     // What is written only once, for the first object of all, is not the objects'.
     warm_up(cluster).await;
     let mut script = Script::new();
-    for (number, node) in cluster.nodes.iter().enumerate() {
+    for node in &cluster.nodes {
         let mut samples = Vec::new();
         for _ in 0..SAMPLES {
-            samples.push(record_one(cluster, &journal, number).await);
+            samples.push(record_one(cluster, &journal, node).await);
         }
         script.insert(node.clone(), Phase::ALL.map(|phase| (phase, usual(&samples, phase))).into());
     }
@@ -113,8 +113,7 @@ fn usual(samples: &[BTreeMap<Phase, Vec<Step>>], phase: Phase) -> Vec<Step> {
     samples.iter().max_by_key(rank).unwrap()[&phase].clone()
 }
 
-async fn record_one(cluster: &Cluster, journal: &Journal, number: usize) -> BTreeMap<Phase, Vec<Step>> {
-    let node = cluster.node_of(number);
+async fn record_one(cluster: &Cluster, journal: &Journal, node: &str) -> BTreeMap<Phase, Vec<Step>> {
     // The Events of an object outlive it, and are named after it.
     let name = format!("recorded-{}-{node}", cluster.next_round());
     let mut known = BTreeMap::new();
@@ -124,7 +123,7 @@ async fn record_one(cluster: &Cluster, journal: &Journal, number: usize) -> BTre
         let observer = phase.observer(cluster);
         observer.begin(phase.goal());
         observer.sent(&name);
-        let (method, body) = request_of(cluster, phase, &name, number);
+        let (method, body) = request_of(phase, &name, node);
         cluster.ask(method, phase.kind(), &name, &body).await;
         observer.until_all_are_there().await;
         until_quiet(journal).await;

@@ -61,13 +61,11 @@ impl Phase {
     }
 }
 
-/// The user's request about the `number`th object of a phase: method and body.
-pub fn request_of(cluster: &Cluster, phase: Phase, name: &str, number: usize) -> (&'static str, Value) {
+/// The user's request about an object of a phase, whose claim is on this node: method and body.
+pub fn request_of(phase: Phase, name: &str, node: &str) -> (&'static str, Value) {
     let (kind, spec) = match phase {
         Phase::MakeVolumes => ("Volume", json!({"pluginName": DRIVER, "capacity": "1Mi"})),
-        Phase::MakeClaims => {
-            ("VolumeClaim", json!({"volumeName": name, "nodeName": cluster.node_of(number)}))
-        }
+        Phase::MakeClaims => ("VolumeClaim", json!({"volumeName": name, "nodeName": node})),
         Phase::DeleteClaims | Phase::DeleteVolumes => return ("DELETE", Value::Null),
     };
     let metadata = json!({"name": name});
@@ -184,11 +182,11 @@ pub async fn one_phase(
     let cpu_before = cluster.cpu();
     let started = Instant::now();
     observer.begin(phase.goal());
-    let walks = std::mem::take(chains).into_iter().enumerate().map(|(number, chain)| {
+    let walks = std::mem::take(chains).into_iter().map(|chain| {
         let (cluster, bare) = (cluster.clone(), bare.cloned());
-        tokio::spawn(one_object(cluster, phase, load, bare, number, chain))
+        tokio::spawn(one_object(cluster, phase, load, bare, chain))
     });
-    let mut walks = futures::stream::iter(walks).buffered(load.at_once);
+    let mut walks = futures::stream::iter(walks).buffer_unordered(load.at_once);
     let to_the_end = async {
         while let Some(chain) = walks.next().await {
             chains.push(chain.unwrap());
@@ -226,11 +224,10 @@ async fn one_object(
     phase: Phase,
     load: Load,
     bare: Option<Arc<Client>>,
-    number: usize,
     mut chain: Chain,
 ) -> Chain {
     let name = chain.name();
-    let (method, body) = request_of(&cluster, phase, name, number);
+    let (method, body) = request_of(phase, name, chain.node());
     phase.observer(&cluster).sent(name);
     let answer = cluster.ask(method, phase.kind(), name, &body).await;
     if let Some(bare) = bare {
