@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use super::context::Context;
 use super::observe::Observed;
 use super::volumes;
-use crate::api::conditions::{Desired, SCHEDULABLE, find};
-use crate::api::{Plugin, Volume};
+use crate::api::conditions::{Desired, Reason, SCHEDULABLE, find};
+use crate::api::{Plugin, Volume, VolumeState};
 use crate::k8s::ApiError;
 use crate::volume::schedulable;
 
@@ -27,6 +27,11 @@ pub(super) async fn report(ctx: &Context, seen: &Observed) -> Result<Option<Dura
         Err(left) => return Ok(Some(left)),
     };
     let said = volume.status.as_ref().and_then(|status| find(&status.conditions, SCHEDULABLE));
+    // With the next write about it, before which its agent writes too: two at a time are one too many.
+    let comes = volume.spec.assignment.is_some() && volume.state() < VolumeState::Ready;
+    if said.is_none() && comes && desired.reason == Reason::Schedulable {
+        return Ok(None);
+    }
     let is_told =
         said.is_some_and(|said| said.reason == desired.reason.as_str() && said.message == desired.message);
     if !is_told {
