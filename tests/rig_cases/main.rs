@@ -1,7 +1,6 @@
 //! Every case that runs on the rig, in one binary: real moor processes on a real API server, with a fake driver.
 //!
 //! The binary has a `main` of its own: it starts itself again in namespaces, where it runs moor's processes. A case is
-
 //! named `module::case`; an argument picks the cases whose name contains it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
@@ -65,6 +64,7 @@ mod volume_group_snapshots;
 mod volume_health;
 mod volume_snapshots;
 mod workloads;
+mod writes;
 mod wrong_answers;
 
 use std::process::ExitCode;
@@ -127,6 +127,7 @@ fn main() -> ExitCode {
         volume_health::CASES,
         volume_snapshots::CASES,
         workloads::CASES,
+        writes::CASES,
         wrong_answers::CASES,
         // Last: what follows the objects here does not know that they went back.
         resize::CASES,
