@@ -143,6 +143,9 @@ pub async fn a_content_that_is_removed_by_force_leaves_its_storage(cluster: Arc<
     let content = scene.until_vgs_ready("g").await.metadata.name.unwrap();
     scene.until_members("g", ["a", "b"]).await;
     let members = scene.content_names().await;
+    for member in &members {
+        scene.until_content_held(member).await;
+    }
     drop(scene.kubernetes);
     let rig = scene.rig;
     rig.delete_group_content(&content).await;

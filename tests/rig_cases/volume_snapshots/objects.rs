@@ -110,6 +110,14 @@ impl Rig {
         .await;
     }
 
+    /// Waits until the snapshot-controller keeps a content from going, which it does some time after it has made it.
+    pub async fn until_content_held(&self, name: &str) {
+        self.until(&format!("VolumeSnapshotContent {name} has its finalizer"), || async {
+            self.content(name).await.filter(|content| !content.finalizers().is_empty()).map(drop)
+        })
+        .await;
+    }
+
     pub async fn until_content_gone(&self, name: &str) {
         self.until(&format!("VolumeSnapshotContent {name} is gone"), || async {
             self.content(name).await.is_none().then_some(())
