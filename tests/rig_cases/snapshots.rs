@@ -187,6 +187,32 @@ async fn a_snapshot_that_exists_is_registered_and_left_or_deleted(cluster: Arc<C
     end(&rig, &[], &["r"]).await;
 }
 
+/// Where storage is local to nodes only one place knows of a snapshot, and nobody says which one.
+async fn a_snapshot_that_exists_is_looked_for_in_each_place(cluster: Arc<Cluster>) {
+    let nodes = vec![("node-1", true), ("node-2", true)];
+    let options = Options { nodes, topology: true, snapshots: true, ..Options::default() };
+    let rig = Rig::start(&cluster, options).await;
+    rig.patch_plugin(json!({ "balancing": "PerTopology" })).await;
+    for (name, node) in [("a", "node-1"), ("b", "node-2")] {
+        rig.fake.backend().add(&format!("of-{name}"));
+        let id = rig.fake.backend().add_snapshot(name, &format!("of-{name}"));
+        rig.fake.backend().listing.only_on.insert(name.into(), node.into());
+        rig.make_snapshot(&objects::registered(name, &id, json!({ "deletionPolicy": "Delete" }))).await;
+        rig.until_snapshot(name, SnapshotState::Ready).await;
+    }
+    assert_eq!((rig.count("a", Rpc::ListSnapshots), rig.count("b", Rpc::ListSnapshots)), (1, 2));
+    // The last place has said it too.
+    rig.make_snapshot(&objects::registered("wrong", "snap-wrong", json!({}))).await;
+    rig.until_snapshot_told("wrong", "SnapshotNotFound", "lists no snapshot snap-wrong").await;
+    rig.until("each place is asked", || async {
+        (rig.count("wrong", Rpc::ListSnapshots) == 2).then_some(())
+    })
+    .await;
+    rig.delete_snapshot("wrong").await;
+    rig.until_snapshot_gone("wrong").await;
+    end(&rig, &["a", "b"], &[]).await;
+}
+
 /// Deletes Snapshots and Volumes, and waits until nothing is left of anything.
 async fn end(rig: &Rig, snapshots: &[&str], volumes: &[&str]) {
     for name in snapshots {
@@ -208,6 +234,7 @@ pub const CASES: &[Case] = cases![
     nothing_is_begun_of_what_is_being_deleted,
     an_agent_begins_nothing_of_what_is_being_deleted,
     a_snapshot_that_exists_is_registered_and_left_or_deleted,
+    a_snapshot_that_exists_is_looked_for_in_each_place,
     faults::what_cannot_be_taken_says_so,
     faults::an_answer_of_another_volume_is_not_taken,
     faults::a_deletion_that_the_driver_refuses_waits_and_can_be_given_up,

@@ -29,6 +29,8 @@ _CHOSEN = (
     _LOCAL + "Dynamic PV (block volmode)] volumes should store data",
     _LOCAL + "Dynamic Snapshot (retain policy)] snapshottable [Feature:VolumeSnapshotDataSource] volume snapshot controller  should"
     " check snapshot fields, check restore correctly works after modifying source data, check deletion (persistent)",
+    _LOCAL + "Pre-provisioned Snapshot (delete policy)] snapshottable [Feature:VolumeSnapshotDataSource] volume snapshot"
+    " controller  should check snapshot fields, check restore correctly works after modifying source data, check deletion",
     _SHARED + "Dynamic PV (default fs)] provisioning should provision correct filesystem size when restoring snapshot to larger",
     _LOCAL + "Generic Ephemeral-volume (default fs) (late-binding)] ephemeral should support two pods which have the same",
 )

@@ -129,8 +129,10 @@ impl Controller for Place {
         let request = request.into_inner();
         let key = snapshots::key_of(&request.snapshot_id);
         let about = About { rpc: Rpc::DeleteSnapshot, key: key.clone(), arguments: request.encode_to_vec() };
-        self.answer(about, |backend, _, _| {
-            backend.drop_snapshot(&key)?;
+        self.answer(about, |backend, node, _| {
+            if backend.listing.is_here(&key, node) {
+                backend.drop_snapshot(&key)?;
+            }
             Ok(wire::DeleteSnapshotResponse {})
         })
         .await
@@ -144,10 +146,12 @@ impl Controller for Place {
         let request = request.into_inner();
         let key = snapshots::key_of(&request.snapshot_id);
         let about = About { rpc: Rpc::ListSnapshots, key: key.clone(), arguments: request.encode_to_vec() };
-        self.answer(about, |backend, _, _| {
-            let hides = &backend.listing.hides;
-            let is_wanted =
-                |known: &&String| if key.is_empty() { !hides.contains(*known) } else { **known == key };
+        self.answer(about, |backend, node, _| {
+            let listing = &backend.listing;
+            let is_wanted = |known: &&String| {
+                listing.is_here(known, node)
+                    && if key.is_empty() { !listing.hides.contains(*known) } else { **known == key }
+            };
             let entries = backend.snapshots.keys().filter(is_wanted);
             let entries = entries.map(|known| Entry { snapshot: Some(backend.told(known)) }).collect();
             let (entries, next_token) =

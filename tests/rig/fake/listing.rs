@@ -1,6 +1,6 @@
 //! How the fake driver lists, page by page, and how it lies about that.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tonic::Status;
 
@@ -12,6 +12,8 @@ pub struct Listing {
     pub lie: Option<Lie>,
     /// Keys of what is there and not listed.
     pub hides: BTreeSet<String>,
+    /// By the key of a snapshot, the only node whose instance knows of it, where storage is local to nodes.
+    pub only_on: BTreeMap<String, String>,
 }
 
 /// What is wrong with a listing.
@@ -26,6 +28,11 @@ pub enum Lie {
 }
 
 impl Listing {
+    /// Whether the instance of this node knows of a snapshot.
+    pub(super) fn is_here(&self, key: &str, node: &str) -> bool {
+        self.only_on.get(key).is_none_or(|only| only == node)
+    }
+
     /// One page of these entries, and the token of the next one.
     pub(super) fn page<E: Default>(
         &self,
