@@ -26,11 +26,12 @@ use crate::api::names::INLINE;
 use crate::api::workload::PLUGIN;
 use crate::api::{
     Attachment, AttachmentState, AttachmentUid, ClaimState, ClaimUid, Snapshot, SnapshotState, Volume,
-    VolumeClaim, VolumeState, VolumeStatus,
+    VolumeClaim, VolumeStatus,
 };
 use crate::k8s::Cache;
 use crate::metrics::Metrics;
 use crate::plugin::workload::Directories;
+use crate::volume::modification;
 
 /// Time in which several changes of one plugin become one write.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -356,9 +357,11 @@ fn shown_of_attachment(attachment: &Attachment) -> Option<(Option<i64>, Option<S
     Some((status.attempts, status.last_error.as_ref().map(|e| e.code.clone())))
 }
 
-fn of_volume(volume: &Volume) -> (Life, Option<(VolumeState, bool)>) {
+/// Also the parameters that are due: whoever has made a modification as it was begun has the one that was asked for meanwhile to make.
+fn of_volume(volume: &Volume) -> impl PartialEq + use<> {
     let may_delete = |s: &VolumeStatus| s.rejected.as_ref().is_some_and(|r| r.may_delete);
-    (life(&volume.metadata), volume.status.as_ref().map(|s| (s.state, may_delete(s))))
+    let status = volume.status.as_ref().map(|s| (s.state, may_delete(s)));
+    (life(&volume.metadata), status, modification::due(volume).cloned())
 }
 
 fn of_snapshot(snapshot: &Snapshot) -> (Life, SnapshotState) {

@@ -1,7 +1,10 @@
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::agent::calls::failure::Failure;
 use crate::agent::calls::retry::Attempt;
 use crate::agent::calls::status::failed;
+use crate::api::conditions::CallFailure;
 use crate::api::names::DriverOn;
 use crate::api::volume::Rejected;
 use crate::api::{AttachmentStatus, VolumeClaimStatus};
@@ -80,4 +83,22 @@ fn what_decides_wakes_whoever_decides() {
         v.status.as_mut().unwrap().rejected.as_mut().unwrap().may_delete = true;
     };
     assert!(wakes(of_volume, &volume, allowed));
+}
+
+/// A call of unknown outcome is repeated as it was, by when other parameters are asked for.
+#[test]
+fn the_end_of_one_modification_wakes_for_the_next() {
+    let tier = |name: &str| BTreeMap::from([("tier".to_owned(), name.to_owned())]);
+    let mut volume = Volume::default();
+    volume.spec.mutable_parameters = tier("silver");
+    modification::begins(volume.status.get_or_insert_default(), &tier("gold"));
+    let error = || CallFailure { rpc: modification::CALL.into(), code: "c".into(), message: String::new() };
+    let fails = |unknown| {
+        wakes(of_volume, &volume, |v| {
+            modification::failed(v.status.as_mut().unwrap(), &tier("gold"), error(), unknown);
+        })
+    };
+    assert!(wakes(of_volume, &volume, |v| modification::ends(v.status.as_mut().unwrap(), tier("gold"))));
+    assert!(fails(false), "the driver has refused what nobody asks for any more");
+    assert!(!fails(true), "it is repeated, after its pause");
 }

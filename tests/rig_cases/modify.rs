@@ -329,6 +329,7 @@ pub const CASES: &[Case] = cases![
     a_class_is_followed_while_a_growth_waits_for_its_secret,
     volumes::parameters_are_not_changed_while_the_volume_is_made,
     volumes::a_volume_is_modified_when_its_parameters_are_changed,
+    volumes::what_is_asked_for_during_a_call_of_unknown_outcome_comes_after_it,
     volumes::an_agent_says_nothing_is_under_way_that_nobody_asked_for,
     volumes::a_namespace_that_may_not_parameterise_changes_nothing,
     volumes::nothing_is_attached_beside_a_call_that_modifies,

@@ -113,7 +113,7 @@ impl Answer {
         status.rejected = None;
         match self {
             Self::Expanded(expanded) => expanded.take_in(volume, status),
-            Self::Modified(modified) => modified.take_in(status),
+            Self::Modified(modified) => modified.take_in(volume, status),
             Self::Created(created, plugin_uid) => {
                 status.plugin_uid = plugin_uid;
                 let with = CreatedWith::of(volume).unwrap_or_default();

@@ -19,9 +19,15 @@ pub(crate) struct Modified(BTreeMap<String, String>);
 
 impl Modified {
     /// Puts the result into the status, and returns the condition for it.
-    pub(super) fn take_in(self, status: &mut VolumeStatus) -> Desired {
+    pub(super) fn take_in(self, volume: &Volume, status: &mut VolumeStatus) -> Desired {
+        // One of unknown outcome is repeated as it was, whatever is asked for by now.
+        let words = if self.0 == volume.spec.mutable_parameters {
+            "the driver has taken the mutable parameters"
+        } else {
+            "the driver has taken the mutable parameters that were asked for before; it is asked for the others next"
+        };
         modification::ends(status, self.0);
-        Desired::new(Reason::Modified, "the driver has taken the mutable parameters")
+        Desired::new(Reason::Modified, words)
     }
 }
 

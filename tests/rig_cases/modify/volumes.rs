@@ -7,9 +7,10 @@ use moor::api::conditions::MODIFIED;
 use moor::api::{Volume, VolumeState};
 use moor::csi::Rpc;
 use serde_json::{Value, json};
+use tonic::Code;
 
-use super::{asked, has, tier};
-use crate::rig::{Cluster, Options, Rig, volume, volume_claim};
+use super::{asked, assert_gold_before_silver, has, tier};
+use crate::rig::{Cluster, Fault, Options, Rig, volume, volume_claim};
 
 const NO_CLAIM: [&str; 0] = [];
 
@@ -98,6 +99,27 @@ pub async fn an_agent_says_nothing_is_under_way_that_nobody_asked_for(cluster: A
     let refused = rogue.say_of_volume("v", lie()).await.unwrap_err().to_string();
     assert!(refused.contains("status.modification"), "{refused}");
     assert_eq!(asked(&rig, "v"), [tier("gold")]);
+    rig.remove(&NO_CLAIM, &["v"]).await;
+    rig.assert_nothing_left().await;
+}
+
+/// It may have been done, so it is repeated first, by when the Volume asks for something else for long.
+pub async fn what_is_asked_for_during_a_call_of_unknown_outcome_comes_after_it(cluster: Arc<Cluster>) {
+    let rig = start(&cluster).await;
+    rig.make_volume(&volume("v")).await;
+    rig.until_volume_ready("v").await;
+    rig.fake.fail("v", Rpc::ControllerModifyVolume, Fault::CodeAfter(Code::Unavailable));
+    change(&rig, &json!({ "tier": "gold" })).await.unwrap();
+    until_says(&rig, "ModifyVolumeFailed").await;
+    change(&rig, &json!({ "tier": "silver" })).await.unwrap();
+    rig.fake.heal("v", Rpc::ControllerModifyVolume);
+    let is_silver = || {
+        let status = rig.cluster.volume("v")?.status.clone()?;
+        (status.mutable_parameters == tier("silver")).then_some(())
+    };
+    rig.cluster.until("the driver has taken silver", is_silver, || rig.story("v")).await;
+    assert_gold_before_silver(&rig, "v");
+    assert_eq!(has(&rig, "v"), tier("silver"));
     rig.remove(&NO_CLAIM, &["v"]).await;
     rig.assert_nothing_left().await;
 }
