@@ -43,7 +43,7 @@ pub enum Error {
     #[error(transparent)]
     Admin(AdminError),
     /// Another process leads now. Ending is the only way to be sure that nothing is decided any more.
-    #[error("the Lease was lost: another controller leads")]
+    #[error("the Lease was lost: it was not renewed in time, or another controller has taken it")]
     LeaseLost,
     /// A watch has shown that etcd was restored.
     #[error(transparent)]
