@@ -172,6 +172,9 @@ pub async fn a_modified_volume_whose_status_is_lost_is_created_as_at_first(clust
     rig.volume_api().patch_status("v", &PatchParams::default(), &lost).await.unwrap();
     let again = || (rig.count("v", Rpc::CreateVolume) == 2).then_some(());
     rig.cluster.until("CreateVolume is repeated", again, || rig.story("v")).await;
+    // What is seen may be of before the loss.
+    let is_asked = || (asked(&rig, "v").len() > 1).then_some(());
+    rig.cluster.until("the driver is asked for gold again", is_asked, || rig.story("v")).await;
     let is_gold = || {
         let status = rig.cluster.volume("v")?.status.clone()?;
         (status.state == VolumeState::Ready && status.mutable_parameters == tier("gold")).then_some(())
