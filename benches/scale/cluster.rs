@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -141,7 +142,8 @@ impl Cluster {
         for (name, actor) in &self.actors {
             let kubeconfig = kubeconfigs.map_or(&actor.kubeconfig, |others| &others[name]);
             let arguments = self.arguments(name, actor);
-            let moor = Moor::start_build(&self.build.moor, &logs, name, kubeconfig, &arguments, "info");
+            let moor =
+                Moor::start(Command::new(&self.build.moor), &logs, name, kubeconfig, &arguments, "info");
             processes.insert(name.clone(), moor);
         }
     }
@@ -205,7 +207,7 @@ impl Cluster {
         let mut peaks = self.peaks.lock().unwrap();
         for (name, process) in &*self.processes.lock().unwrap() {
             let peak = peaks.entry(name.clone()).or_default();
-            *peak = cost::peak_memory(process.id()).max(*peak);
+            *peak = process.peak_memory().max(*peak);
         }
     }
 

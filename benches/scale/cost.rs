@@ -49,14 +49,6 @@ fn ticks(stat: &str) -> u64 {
     rest.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
 
-/// The most memory that a process has had, in bytes.
-pub fn peak_memory(process: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    let kilobytes: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
-    kilobytes << 10
-}
-
 /// The samples of one metric in the text of /metrics: their labels, and their values.
 fn samples<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = (BTreeMap<&'a str, &'a str>, f64)> {
     text.lines().filter_map(move |line| {

@@ -72,13 +72,8 @@ pub fn late(
 ) -> Result<TopologyRequest, NoPlace> {
     let own = places.iter().find(|place| place.node == node && !place.segments.is_empty());
     let own = own.ok_or_else(|| NoPlace::Unknown { node: node.to_owned() })?;
-    let elsewhere = || NoPlace::SourceElsewhere { node: node.to_owned() };
-    if strict {
-        let is_there = source.is_none_or(|is_source| is_source(&own.segments));
-        return if is_there { Ok(request([own.segments.clone()])) } else { Err(elsewhere()) };
-    }
     let alike = |place: &&Place| place.healthy && place.segments.keys().eq(own.segments.keys());
-    let others = places.iter().filter(alike).map(|place| &place.segments);
+    let others = places.iter().filter(alike).map(|place| &place.segments).filter(|_| !strict);
     let mut all: BTreeSet<_> = others.filter(|segments| is_allowed(segments, allowed)).collect();
     all.insert(&own.segments);
     let (before, after): (Vec<_>, Vec<_>) = all.into_iter().partition(|segments| *segments < &own.segments);
@@ -86,7 +81,10 @@ pub fn late(
     if let Some(is_source) = source {
         // Stable: the others stay in their order.
         all.sort_by_key(|segments| !is_source(segments));
-        all.first().filter(|first| is_source(first)).ok_or_else(elsewhere)?;
+        let begins_there = all.first().is_some_and(is_source);
+        if !begins_there {
+            return Err(NoPlace::SourceElsewhere { node: node.to_owned() });
+        }
     }
     Ok(request(all))
 }

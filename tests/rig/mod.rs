@@ -32,7 +32,6 @@ mod journal;
 mod kubelet;
 mod lag;
 mod leaks;
-mod memory;
 mod metrics;
 mod namespaces;
 mod nodes;
@@ -244,9 +243,15 @@ impl Rig {
         let arguments = if actor == CONTROLLER { self.of_controller() } else { self.of_agent(actor) };
         let node = self.parted.lock().unwrap().get(actor).cloned();
         let levels = if self.traces { "trace" } else { "info,moor=debug" };
-        let process = Moor::start(&logs, actor, &kubeconfig, &arguments, node.as_deref(), levels);
+        let process =
+            Moor::start(Moor::program(node.as_deref()), &logs, actor, &kubeconfig, &arguments, levels);
         let before = self.processes.lock().unwrap().insert(actor.to_owned(), process);
         assert!(before.is_none(), "{actor} runs already");
+    }
+
+    /// The most memory that the process `actor` has had since it was started, in bytes.
+    pub fn peak_memory(&self, actor: &str) -> u64 {
+        self.processes.lock().unwrap()[actor].peak_memory()
     }
 
     /// What `helm uninstall` asks first. Returns whether it may go on, and what was said.

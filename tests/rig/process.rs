@@ -18,38 +18,20 @@ pub struct Moor {
 }
 
 impl Moor {
-    /// Starts `moor ROLE ARGUMENTS…`. Its log goes to `logs/NAME.log`. With the file of the node's mount namespace it is in
-    /// one of its own. What it logs is by `levels`, unless the environment says otherwise.
-    pub fn start(
-        logs: &Path,
-        name: &str,
-        kubeconfig: &Path,
-        arguments: &[String],
-        node: Option<&Path>,
-        levels: &str,
-    ) -> Self {
+    /// The program that is tested. With the file of the node's mount namespace it is to run in one of its own.
+    pub fn program(node: Option<&Path>) -> Command {
         let mut command = Command::new(if node.is_some() { "unshare" } else { MOOR });
         if let Some(node) = node {
             command.args(["--mount", "--propagation", "unchanged", MOOR]);
             command.env("MOOR_NODE_MOUNT_NAMESPACE", node);
         }
-        Self::spawn(command, logs, name, kubeconfig, arguments, levels)
+        command
     }
 
-    /// As [`Self::start`], by a program that may be another build of moor.
-    pub fn start_build(
-        moor: &Path,
-        logs: &Path,
-        name: &str,
-        kubeconfig: &Path,
-        arguments: &[String],
-        levels: &str,
-    ) -> Self {
-        Self::spawn(Command::new(moor), logs, name, kubeconfig, arguments, levels)
-    }
-
-    fn spawn(
-        mut command: Command,
+    /// Starts `moor ROLE ARGUMENTS…` by [`Self::program`] or another build of it. Its log goes to `logs/NAME.log`. What it logs is by
+    /// `levels`, unless the environment says otherwise.
+    pub fn start(
+        mut program: Command,
         logs: &Path,
         name: &str,
         kubeconfig: &Path,
@@ -57,11 +39,11 @@ impl Moor {
         levels: &str,
     ) -> Self {
         fs::create_dir_all(logs).unwrap();
-        command.args(arguments).env("KUBECONFIG", kubeconfig);
+        program.args(arguments).env("KUBECONFIG", kubeconfig);
         if std::env::var_os("MOOR_LOG").is_none() {
-            command.env("MOOR_LOG", levels);
+            program.env("MOOR_LOG", levels);
         }
-        let child = command.stdout(log(logs, name)).stderr(log(logs, name)).spawn().unwrap();
+        let child = program.stdout(log(logs, name)).stderr(log(logs, name)).spawn().unwrap();
         Self { child }
     }
 
@@ -75,6 +57,14 @@ impl Moor {
 
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The most memory that it has had, in bytes.
+    pub fn peak_memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let kilobytes: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+        kilobytes << 10
     }
 
     pub fn signal(&self, signal: Signal) {
