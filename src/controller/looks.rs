@@ -1,6 +1,8 @@
 //! The live reads that the leader's plan asks for. What they find is put into the caches that hold such objects.
 
+use futures::future::try_join_all;
 use kube::{Api, ResourceExt as _};
+use parking_lot::Mutex;
 
 use super::context::Context;
 use super::instances::Instances;
@@ -32,28 +34,37 @@ fn take_in<K: Cached>(cache: &Cache<K>, live: K) -> bool {
     version() != before
 }
 
-/// Reads what a look asks for, and keeps the answer in `looked`. Says whether it found what the caches did not have: then
-/// the plan was made without knowing it.
+/// Reads what these looks ask for, all at once, and keeps the answers in `looked`. Says whether it found what the caches did not
+/// have: then the plan was made without knowing it.
 pub(crate) async fn answer(
     ctx: &Context,
     seen: &Observed,
-    look: &Look,
+    looks: &[Look],
     looked: &mut Looked,
 ) -> Result<bool, ApiError> {
+    let answers = Mutex::new(std::mem::take(looked));
+    let news = try_join_all(looks.iter().map(|look| read(ctx, seen, look, &answers))).await?;
+    *looked = answers.into_inner();
+    Ok(news.contains(&true))
+}
+
+async fn read(ctx: &Context, seen: &Observed, look: &Look, looked: &Mutex<Looked>) -> Result<bool, ApiError> {
     match look {
         Look::Node { attachment } => {
             let Some(object) = seen.attachment(attachment) else { return Ok(true) };
-            looked.nodes.insert(attachment.clone(), live_facts(ctx, object).await?);
+            let facts = live_facts(ctx, object).await?;
+            looked.lock().nodes.insert(attachment.clone(), facts);
             Ok(false)
         }
         Look::Users { attachment } => {
             let live = live_users(&ctx.writer.api(&seen.key.namespace), &seen.key.name, attachment).await?;
-            looked.users.insert(attachment.clone(), live.iter().map(ClaimSeen::of).collect());
+            looked.lock().users.insert(attachment.clone(), live.iter().map(ClaimSeen::of).collect());
             Ok(live.into_iter().fold(false, |news, claim| news | take_in(&ctx.claims, claim)))
         }
         Look::Attachment { name } => {
             let live = get_live(&ctx.writer.api::<Attachment>(""), name).await?;
-            looked.attachments.insert(name.clone(), live.as_ref().map(|a| AttachmentUid::of(&a.metadata)));
+            let uid = live.as_ref().map(|a| AttachmentUid::of(&a.metadata));
+            looked.lock().attachments.insert(name.clone(), uid);
             Ok(live.is_some_and(|live| take_in(&ctx.attachments, live)))
         }
         Look::Locks => {
@@ -61,14 +72,14 @@ pub(crate) async fn answer(
             let Some(name) = own.or(seen.handle_name.as_ref()) else { return Ok(true) };
             let fields = format!("spec.fixed.handleName={name}");
             let live: Vec<Attachment> = list_live(&ctx.writer.api(""), Some(&fields)).await?;
-            looked.locks = Some(live.iter().map(AttachmentSeen::of).collect());
+            looked.lock().locks = Some(live.iter().map(AttachmentSeen::of).collect());
             Ok(live.into_iter().fold(false, |news, a| news | take_in(&ctx.attachments, a)))
         }
         Look::Claim { key, uid } => {
             let (namespace, name) = key.split_once('/').unwrap_or_default();
             let live = get_live(&ctx.writer.api::<VolumeClaim>(namespace), name).await?;
             let live = live.filter(|claim| claim.metadata.uid.as_deref() == Some(uid));
-            looked.claims.insert(uid.clone(), live.as_ref().map(ClaimSeen::of));
+            looked.lock().claims.insert(uid.clone(), live.as_ref().map(ClaimSeen::of));
             if let Some(live) = live {
                 return Ok(take_in(&ctx.claims, live));
             }
@@ -77,18 +88,21 @@ pub(crate) async fn answer(
             Ok(known)
         }
         Look::Caller(controller) => {
-            looked.callers.insert(controller.clone(), caller_now(ctx, &seen.instances, controller).await?);
+            let said = caller_now(ctx, &seen.instances, controller).await?;
+            looked.lock().callers.insert(controller.clone(), said);
             Ok(false)
         }
         Look::Owner => {
             let Some(handle) = &seen.handle else { return Ok(true) };
             let owner = &handle.spec.volume;
             let live = get_live(&ctx.writer.api::<Volume>(&owner.namespace), &owner.name).await?;
-            looked.owner_exists = Some(live.is_some_and(|volume| volume.uid().as_ref() == Some(&owner.uid)));
+            let exists = live.is_some_and(|volume| volume.uid().as_ref() == Some(&owner.uid));
+            looked.lock().owner_exists = Some(exists);
             Ok(false)
         }
         Look::Copies { of } => {
-            looked.copied_by = Some(copied_by_now(ctx, of).await?);
+            let copied_by = copied_by_now(ctx, of).await?;
+            looked.lock().copied_by = Some(copied_by);
             Ok(false)
         }
         Look::Holders { of, id } => {
@@ -97,15 +111,17 @@ pub(crate) async fn answer(
             let all = holders_now(ctx, &snapshot, &seen.driver, std::slice::from_ref(id)).await?;
             // Several may have been registered, by whoever has the right to.
             let counts = |holder: &&Holder| !(holder.has_it || is_registered && holder.registered);
-            looked.shared_with = Some(all.iter().find(counts).map(|holder| holder.words.clone()));
+            looked.lock().shared_with = Some(all.iter().find(counts).map(|holder| holder.words.clone()));
             Ok(false)
         }
         Look::PersistentVolumes(volume) => {
-            looked.named_by = Some(naming(ctx, seen, volume).await?);
+            let named_by = naming(ctx, seen, volume).await?;
+            looked.lock().named_by = Some(named_by);
             Ok(false)
         }
         Look::EndedReports => {
-            looked.reports_have_ended = Some(forgotten::have_ended(ctx, &seen.ended).await?);
+            let have_ended = forgotten::have_ended(ctx, &seen.ended).await?;
+            looked.lock().reports_have_ended = Some(have_ended);
             Ok(false)
         }
         Look::Pod { claim } => {
@@ -114,12 +130,13 @@ pub(crate) async fn answer(
             };
             let entitled = pods::look(ctx, seen, (of, object)).await?;
             ctx.pods.found(of, &seen.asked, &entitled);
-            looked.pods.insert(claim.clone(), entitled);
+            looked.lock().pods.insert(claim.clone(), entitled);
             Ok(false)
         }
         Look::Handle { name } => {
             let live = get_live(&ctx.writer.api::<VolumeHandle>(""), name).await?;
-            looked.owners.insert(name.clone(), live.as_ref().map(|handle| handle.spec.volume.uid.clone()));
+            let owner = live.as_ref().map(|handle| handle.spec.volume.uid.clone());
+            looked.lock().owners.insert(name.clone(), owner);
             Ok(live.is_some_and(|live| take_in(&ctx.handles, live)))
         }
     }

@@ -128,8 +128,9 @@ async fn step(
         ) {
             *mutex = None;
         }
-        if let LeaderStep::Look(look) = &plan.step {
-            if looks::answer(ctx, seen, look, &mut looked).await? {
+        if let LeaderStep::Look(look) = plan.step {
+            let looks = at_once(seen, verdicts, looked.clone(), look);
+            if looks::answer(ctx, seen, &looks, &mut looked).await? {
                 // What is planned next has to know all of it.
                 return Ok(true);
             }
@@ -143,6 +144,28 @@ async fn step(
         }
         return Ok(false);
     }
+}
+
+/// This look, and behind a LIST the LISTs that the plan asks for if those before find nothing, as they mostly do. Each waits until the
+/// API server's cache is as new as etcd, which one after the other takes longer than all else about a deletion.
+fn at_once(
+    seen: &Observed,
+    verdicts: &[(ClaimUid, Verdict)],
+    mut supposed: Looked,
+    first: Look,
+) -> Vec<Look> {
+    let (mut looks, mut next) = (Vec::new(), LeaderStep::Look(first));
+    while let LeaderStep::Look(look) = next {
+        let is_list = supposed.suppose_nothing(&look);
+        if is_list || looks.is_empty() {
+            looks.push(look);
+        }
+        if !is_list {
+            break;
+        }
+        next = plan(&seen.scene(&supposed), verdicts).step;
+    }
+    looks
 }
 
 /// Whether the Volume waits for something that no watch tells: for a PersistentVolume to go, or for a mount of what

@@ -99,3 +99,25 @@ pub struct Looked {
     /// Answers to [`Look::Handle`]: UID of the Volume that owns the VolumeHandle, by name.
     pub owners: BTreeMap<String, Option<String>>,
 }
+
+impl Looked {
+    /// Takes it that a LIST finds nothing; false for any other look.
+    pub fn suppose_nothing(&mut self, look: &Look) -> bool {
+        match look {
+            Look::Locks => self.locks = Some(Vec::new()),
+            Look::Copies { .. } => self.copied_by = Some(None),
+            Look::Holders { .. } => self.shared_with = Some(None),
+            Look::PersistentVolumes(_) => self.named_by = Some(None),
+            Look::Node { .. }
+            | Look::Users { .. }
+            | Look::Attachment { .. }
+            | Look::Claim { .. }
+            | Look::Caller(_)
+            | Look::Owner
+            | Look::EndedReports
+            | Look::Pod { .. }
+            | Look::Handle { .. } => return false,
+        }
+        true
+    }
+}

@@ -1,5 +1,7 @@
 //! What a live look can forbid, one by one: the caches allow the step, and only what was read last keeps it back.
 
+use std::collections::BTreeSet;
+
 use moor::api::handle::{Writer, WriterRef};
 use moor::api::plugin::Balancing;
 use moor::api::{AccessMode, AttachmentState, ClaimState};
@@ -291,6 +293,28 @@ fn a_volume_handle_is_opened_removed_and_ordered_away_when_nothing_is_left() {
     let used = AttachmentSeen { state: AttachmentState::NodeDetached, deleted: true, ..attachment() };
     let known = Observed { locks: vec![used], ..opens };
     assert_eq!(step(&known, &Looked::default()), LeaderStep::Rest, "the watch tells when it is gone");
+}
+
+/// So that they are read at once.
+#[test]
+fn what_is_listed_is_known_before_any_list_is_read() {
+    let goes = Observed {
+        volume: Some(leaving(VolumeOperation::Create, "node-1", VolumeState::Ready)),
+        handle: Some(HandleSeen { epoch: 2, ..lock(true, "node-1") }),
+        ..open()
+    };
+    let comes = Observed { volume: Some(kept(VolumeState::Created)), handle: None, ..open() };
+    for (observed, lists) in [(goes, 3), (comes, 2)] {
+        let (mut looked, mut asked) = (Looked::default(), BTreeSet::new());
+        while let LeaderStep::Look(look) = step(&observed, &looked) {
+            assert!(looked.suppose_nothing(&look), "{look:?} is no list");
+            asked.insert(format!("{look:?}"));
+        }
+        assert_eq!(asked.len(), lists, "{asked:?}");
+    }
+    let mut looked = Looked::default();
+    let get = Look::Owner;
+    assert!(!looked.suppose_nothing(&get) && looked.owner_exists.is_none());
 }
 
 /// The lock first: nobody else could say what the driver's volume is.
