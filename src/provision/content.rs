@@ -334,7 +334,8 @@ fn end<C: SnapshotContent>(seen: &Seen<'_, C>, now: &Time) -> Content<C::Status>
             let is_ordered = snapshot.metadata.deletion_timestamp.is_some()
                 && snapshot.spec.deletion_policy == Some(policy);
             match (is_ordered, policy) {
-                (false, DeletionPolicy::Delete) if seen.has_members => Content::DeleteMembers,
+                // Also of one that is ordered away: whoever had not seen yet that the group ends may have made them since.
+                (_, DeletionPolicy::Delete) if seen.has_members => Content::DeleteMembers,
                 (false, _) => Content::DeleteSnapshot(policy),
                 (true, DeletionPolicy::Retain) => Content::Free,
                 (true, DeletionPolicy::Delete) => match goes_wrong(snapshot) {

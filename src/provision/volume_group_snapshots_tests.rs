@@ -213,6 +213,11 @@ fn a_group_ends_after_what_stands_for_its_members() {
     assert_eq!(decide_with(&ends, Some(&ready), Vec::new(), true), Content::DeleteMembers);
     let policy = DeletionPolicy::Delete;
     assert_eq!(decide_with(&ends, Some(&ready), Vec::new(), false), Content::DeleteSnapshot(policy));
+    let mut ordered = ready.clone();
+    ordered.metadata.deletion_timestamp = Some(at(9));
+    ordered.spec.deletion_policy = Some(policy);
+    assert_eq!(decide_with(&ends, Some(&ordered), Vec::new(), true), Content::DeleteMembers, "made since");
+    assert_eq!(decide_with(&ends, Some(&ordered), Vec::new(), false), Content::Wait(None));
     let retained = group(&json!({ "deletionPolicy": "Retain" }), &json!({ "metadata": ending() }));
     let leaves = Content::DeleteSnapshot(DeletionPolicy::Retain);
     assert_eq!(decide_with(&retained, Some(&ready), Vec::new(), true), leaves);
