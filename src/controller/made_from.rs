@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::{Api, ResourceExt as _};
 
 use super::caches::{BY_SOURCE, BY_VOLUME, from_snapshot, from_volume};
@@ -13,10 +14,13 @@ use super::known::Known;
 use crate::api::instance::{Capabilities, PluginInstanceStatus, Service};
 use crate::api::snapshot::SnapshotOperation;
 use crate::api::{PluginInstance, Snapshot, Volume};
-use crate::k8s::read::{equals, list_live};
+use crate::k8s::read::{Readable, equals, list_live};
 use crate::k8s::{ApiError, Named};
 use crate::snapshot::{Holder, is_being_made, is_taken_of};
 use crate::volume::{SourceSeen, is_of_driver};
+
+/// How many LISTs of one look run at a time: a group has a hundred members at most.
+const AT_ONCE: usize = 8;
 
 /// What `spec.source` of a Volume names, as the caches have it.
 #[derive(Default)]
@@ -112,15 +116,28 @@ fn copied_by(known: &Known, key: &VolumeKey, volume: Option<&Volume>) -> Option<
 
 /// What is being made of the volume of a Volume with this UID, in words, by LISTs of etcd.
 pub(crate) async fn copied_by_now(ctx: &Context, uid: &str) -> Result<Option<String>, ApiError> {
-    for selects in [equals("spec.assignment.volume.uid", uid), groups()] {
-        let snapshots: Vec<Snapshot> = list_live(&Api::all(ctx.client.clone()), Some(&selects)).await?;
-        if let Some(snapshot) = snapshots.iter().find(|snapshot| is_taken_of(snapshot, uid)) {
-            return Ok(Some(format!("Snapshot {}", snapshot.name_any())));
-        }
-    }
-    let selects = equals("spec.assignment.source.uid", uid);
-    let copies: Vec<Volume> = list_live(&Api::all(ctx.client.clone()), Some(&selects)).await?;
-    Ok(copies.iter().find(|copy| is_being_made(copy)).map(|copy| format!("Volume {}", copy.name_any())))
+    let (snapshots, copies) = tokio::try_join!(
+        selected::<Snapshot>(ctx, [equals("spec.assignment.volume.uid", uid), groups()]),
+        selected::<Volume>(ctx, [equals("spec.assignment.source.uid", uid)]),
+    )?;
+    let taken = snapshots.iter().find(|snapshot| is_taken_of(snapshot, uid));
+    let copy = || copies.iter().find(|copy| is_being_made(copy));
+    let words = taken.map(|snapshot| format!("Snapshot {}", snapshot.name_any()));
+    Ok(words.or_else(|| copy().map(|copy| format!("Volume {}", copy.name_any()))))
+}
+
+/// What any of these selectors selects, by LISTs of etcd, some of them at a time: each waits until the API server's cache is as new as
+/// etcd.
+async fn selected<K: Readable>(
+    ctx: &Context,
+    selectors: impl IntoIterator<Item = String>,
+) -> Result<Vec<K>, ApiError> {
+    let list = |selects: String| {
+        let api = Api::all(ctx.client.clone());
+        async move { list_live(&api, Some(&selects)).await }
+    };
+    let lists: Vec<_> = selectors.into_iter().map(list).collect();
+    stream::iter(lists).buffered(AT_ONCE).try_concat().await
 }
 
 /// Selects the Snapshots that are groups. Of these there are few, and no selector looks into lists.
@@ -144,18 +161,16 @@ pub(crate) async fn restored_by_now(
     let uid = snapshot.metadata.uid.as_deref().unwrap_or_default();
     let of_this = Some(equals("spec.assignment.source.uid", uid));
     let of_the_same = snapshot.handles().map(|id| equals("spec.assignment.source.snapshotHandle", id));
-    for selects in of_this.into_iter().chain(of_the_same) {
-        let all: Vec<Volume> = list_live(&Api::all(ctx.client.clone()), Some(&selects)).await?;
-        let is_of = |volume: &&Volume| is_being_made(volume) && is_of_driver(volume, driver);
-        if let Some(volume) = all.iter().find(is_of) {
-            let is_near = volume.metadata.namespace == snapshot.metadata.namespace;
-            let name = volume.name_any();
-            let words =
-                if is_near { format!("Volume {name}") } else { "a Volume of another namespace".to_owned() };
-            return Ok(Some(words));
+    let all: Vec<Volume> = selected(ctx, of_this.into_iter().chain(of_the_same)).await?;
+    let is_of = |volume: &&Volume| is_being_made(volume) && is_of_driver(volume, driver);
+    Ok(all.iter().find(is_of).map(|volume| {
+        let is_near = volume.metadata.namespace == snapshot.metadata.namespace;
+        if is_near {
+            format!("Volume {}", volume.name_any())
+        } else {
+            "a Volume of another namespace".to_owned()
         }
-    }
-    Ok(None)
+    }))
 }
 
 /// A Volume that is being made of the object with this UID, in words.
@@ -172,12 +187,10 @@ pub(crate) async fn holders_now(
     driver: &str,
     ids: &[String],
 ) -> Result<Vec<Holder>, ApiError> {
-    let mut all: BTreeMap<Option<String>, Snapshot> = BTreeMap::new();
     let of_ids = ids.iter().map(|id| equals("spec.assignment.snapshotHandle", id));
-    for selects in of_ids.chain([groups()]) {
-        let found: Vec<Snapshot> = list_live(&Api::all(ctx.client.clone()), Some(&selects)).await?;
-        all.extend(found.into_iter().map(|other| (other.metadata.uid.clone(), other)));
-    }
+    let found: Vec<Snapshot> = selected(ctx, of_ids.chain([groups()])).await?;
+    let mut all: BTreeMap<Option<String>, Snapshot> =
+        found.into_iter().map(|other| (other.metadata.uid.clone(), other)).collect();
     all.retain(|uid, other| {
         let is_of = other.spec.assignment.as_ref().is_some_and(|assignment| assignment.driver_name == driver);
         is_of && *uid != own.metadata.uid && other.handles().any(|handle| ids.iter().any(|id| id == handle))
