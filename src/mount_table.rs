@@ -1,6 +1,8 @@
 //! The table of mounts of a mount namespace, as /proc/PID/mountinfo has it (proc_pid_mountinfo(5)).
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use rustix::mount::MountFlags;
 
@@ -116,23 +118,60 @@ impl Place {
 
 /// The mounts of a table.
 #[derive(Clone, Debug)]
-pub(crate) struct Table(Vec<Mount>);
+pub(crate) struct Table {
+    mounts: Vec<Mount>,
+    /// Made for the first question. There may be thousands of mounts, and as many questions of each table.
+    index: OnceLock<Index>,
+}
+
+/// Where in the table a mount is.
+#[derive(Clone, Debug, Default)]
+struct Index {
+    ids: HashMap<u64, usize>,
+    parents: HashMap<u64, Vec<usize>>,
+    points: HashMap<PathBuf, Vec<usize>>,
+}
+
+impl Index {
+    fn of(mounts: &[Mount]) -> Self {
+        let mut index = Self::default();
+        for (at, mount) in mounts.iter().enumerate() {
+            index.ids.entry(mount.id).or_insert(at);
+            index.parents.entry(mount.parent).or_default().push(at);
+            index.points.entry(mount.point.clone()).or_default().push(at);
+        }
+        index
+    }
+}
 
 impl Table {
     /// From the text of the file. What cannot be read in it is left out.
     pub fn read(text: &str) -> Self {
-        Self(text.lines().filter_map(Mount::read).collect())
+        Self { mounts: text.lines().filter_map(Mount::read).collect(), index: OnceLock::new() }
     }
 
     /// All of them.
     pub fn all(&self) -> &[Mount] {
-        &self.0
+        &self.mounts
+    }
+
+    fn index(&self) -> &Index {
+        self.index.get_or_init(|| Index::of(&self.mounts))
+    }
+
+    /// Those that an index has under some key, in the order of the table.
+    fn those<'a>(&'a self, found: Option<&'a Vec<usize>>) -> impl DoubleEndedIterator<Item = &'a Mount> {
+        found.into_iter().flatten().filter_map(|at| self.mounts.get(*at))
+    }
+
+    fn mounted_at(&self, point: &Path) -> impl DoubleEndedIterator<Item = &Mount> {
+        self.those(self.index().points.get(point))
     }
 
     /// The mounts at exactly `path`, each with the one over it behind it: the last is the one that is seen. The order of
     /// the table is no help, as a mount can be put below another one (propagation does).
     pub fn at(&self, path: &Path) -> Vec<&Mount> {
-        let here = || self.0.iter().filter(|mount| mount.point == path);
+        let here = || self.mounted_at(path);
         // Where something was mounted over a directory above, the younger ones are those that are seen.
         let bottom = here().rfind(|mount| here().all(|other| other.id != mount.parent));
         bottom.map(|bottom| self.stack(bottom)).unwrap_or_default()
@@ -143,7 +182,8 @@ impl Table {
         let mut seen: Vec<&Mount> = self.at(path).pop().into_iter().collect();
         let mut next = 0;
         while let Some(&mount) = seen.get(next) {
-            let below = self.0.iter().filter(|m| m.parent == mount.id && m.point != mount.point);
+            let over = self.those(self.index().parents.get(&mount.id));
+            let below = over.filter(|m| m.point != mount.point);
             seen.extend(below.filter_map(|m| self.stack(m).pop()));
             next += 1;
         }
@@ -152,8 +192,9 @@ impl Table {
 
     /// On what a mount is mounted; nothing where that is out of sight of whoever has this table.
     pub fn place_of(&self, mount: &Mount) -> Option<Place> {
-        let under = |mount: &&Mount| self.0.iter().find(|m| m.id == mount.parent && m.id != mount.id);
-        let mut all = std::iter::successors(under(&mount), under).take(self.0.len());
+        let by_id = |id| self.mounts.get(*self.index().ids.get(&id)?);
+        let under = |mount: &&Mount| by_id(mount.parent).filter(|m| m.id != mount.id);
+        let mut all = std::iter::successors(under(&mount), under).take(self.mounts.len());
         all.find(|m| m.point != mount.point)?.place_below(&mount.point)
     }
 
@@ -172,10 +213,10 @@ impl Table {
     /// A mount, the one over it at the same place, and so on.
     fn stack<'a>(&'a self, bottom: &'a Mount) -> Vec<&'a Mount> {
         let over = |mount: &&'a Mount| {
-            self.0.iter().find(|m| m.parent == mount.id && m.point == mount.point && m.id != mount.id)
+            self.mounted_at(&mount.point).find(|m| m.parent == mount.id && m.id != mount.id)
         };
         // Mounts lie on each other in no circle; the bound is for a table that changes while it is read.
-        std::iter::successors(Some(bottom), over).take(self.0.len()).collect()
+        std::iter::successors(Some(bottom), over).take(self.mounts.len()).collect()
     }
 }
 
@@ -270,6 +311,38 @@ garbage
         assert_eq!(places[2], Some(place.clone()));
         assert!(places[0].is_none(), "out of sight");
         assert_ne!(places[3], Some(place), "of that name in a container");
+    }
+
+    /// As the index answers, by looks at every mount.
+    fn found_by_looking(table: &Table, path: &Path) -> Vec<u64> {
+        let all = table.all();
+        let here = || all.iter().filter(|mount| mount.point == path);
+        let bottom = here().rfind(|mount| here().all(|other| other.id != mount.parent));
+        let over = |mount: &&Mount| {
+            let (id, point) = (mount.id, mount.point.clone());
+            all.iter().find(|m| m.parent == id && m.point == point && m.id != id)
+        };
+        std::iter::successors(bottom, over).take(all.len()).map(|mount| mount.id).collect()
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_at_a_path_is_found_as_by_looking_at_every_mount(
+            mounts in proptest::collection::vec((1..8_u64, 0..8_u64, "(/[ab]){1,2}"), 0..9),
+        ) {
+            let line = |(id, parent, point): &(u64, u64, String)| format!("{id} {parent} 7:1 / {point} rw - ext4 /d rw");
+            let table = Table::read(&mounts.iter().map(line).collect::<Vec<_>>().join("\n"));
+            for path in ["/a", "/b", "/a/a", "/a/b", "/b/a", "/b/b/", "/"].map(Path::new) {
+                let found: Vec<u64> = table.at(path).iter().map(|mount| mount.id).collect();
+                proptest::prop_assert_eq!(found, found_by_looking(&table, path), "{}", path.display());
+            }
+            for mount in table.all() {
+                let under = table.all().iter().find(|m| m.id == mount.parent && m.id != mount.id);
+                let is_elsewhere = under.is_some_and(|under| under.point != mount.point);
+                let place = is_elsewhere.then(|| under.and_then(|under| under.place_below(&mount.point)));
+                proptest::prop_assert!(place.is_none_or(|place| table.place_of(mount) == place));
+            }
+        }
     }
 
     #[test]

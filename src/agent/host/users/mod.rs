@@ -6,6 +6,7 @@ mod raw;
 mod survey;
 mod words;
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -161,7 +162,8 @@ impl Question {
     fn copies<'a>(&self, tables: &'a Tables) -> Option<Vec<Copy<'a>>> {
         let by_right = tables.places(self.by_right.iter());
         let theirs = tables.places(self.left.values().map(|left| &left.path));
-        let recorded = tables.places(self.recorded.iter());
+        // As many as there are claims on the node, and asked about only where something looks foreign.
+        let recorded = LazyCell::new(|| tables.places(self.recorded.iter()));
         let known = || tables.survey.iter().filter(|space| tables.are_own(space));
         let inside = |folder| known().filter_map(move |space| space.table.place_in(Path::new(folder)));
         let folders: Vec<Place> = self.folders.iter().flat_map(inside).collect();
@@ -169,8 +171,8 @@ impl Question {
             (!self.writers || mount.has("rw")) && !space.has_at(mount, &by_right)
         };
         let foreign = |space: &Space, mount: &Mount| {
-            !is_of_pod(mount)
-                && self.left.values().any(|left| mount.is_copy_of(&left.imprint))
+            self.left.values().any(|left| mount.is_copy_of(&left.imprint))
+                && !is_of_pod(mount)
                 && !space.has_at(mount, &theirs)
                 // What no record speaks of is nobody's by right.
                 && (!space.has_within(mount, &folders) || space.has_within(mount, &recorded))
