@@ -1,8 +1,10 @@
 //! Writes VolumeHandles. A change of who is allowed first closes a VolumeHandle, then lists its Attachments, then
 //! opens it (rule R3). Each is one side effect.
 
+use kube::ResourceExt as _;
 use kube::api::ObjectMeta;
 
+use super::claims::held;
 use super::context::Context;
 use crate::api::attachment::ControllerRef;
 use crate::api::handle::{Writer, WriterRef};
@@ -56,18 +58,25 @@ async fn write(
     handle: &VolumeHandle,
     change: impl FnOnce(&mut VolumeHandleSpec),
 ) -> Result<bool, ApiError> {
-    let mut after = handle.clone();
+    let mut after = held(handle);
     change(&mut after.spec);
     ctx.writer.update(&ctx.handles, handle, &after).await
 }
 
-/// Closes the VolumeHandle to new use, by raising its epoch.
-pub(crate) async fn begin_closing(ctx: &Context, handle: &VolumeHandle) -> Result<bool, ApiError> {
-    let change = |spec: &mut VolumeHandleSpec| {
-        spec.closing = true;
-        spec.epoch += 1;
-    };
-    write(ctx, handle, change).await
+/// Closes the VolumeHandle to new use, by raising its epoch. With the last closing, of a Volume that is deleted, it lets its
+/// finalizer go, which would take the deletion another write; any other write puts it on again.
+pub(crate) async fn begin_closing(
+    ctx: &Context,
+    handle: &VolumeHandle,
+    is_last: bool,
+) -> Result<bool, ApiError> {
+    let mut after = held(handle);
+    after.spec.closing = true;
+    after.spec.epoch += 1;
+    if is_last {
+        after.finalizers_mut().retain(|finalizer| finalizer != FINALIZER);
+    }
+    ctx.writer.update(&ctx.handles, handle, &after).await
 }
 
 /// Opens the VolumeHandle again at the same epoch, in this mode. One that had no controller instance may get its first.
@@ -144,11 +153,12 @@ pub(crate) async fn write_writer(
     write(ctx, handle, |spec| spec.writer = Some(writer.clone())).await
 }
 
-/// Deletes the VolumeHandle, and at the next time takes its finalizer off.
+/// Deletes the VolumeHandle as it was seen, for that it is not used holds of no other. At the next time takes its finalizer off,
+/// should it have one: whoever was named on it after the last closing put it on again, and one may be deleted by hand.
 pub(crate) async fn remove(ctx: &Context, handle: &VolumeHandle) -> Result<bool, ApiError> {
     if handle.metadata.deletion_timestamp.is_some() {
         return ctx.writer.free(&ctx.handles, handle, FINALIZER).await;
     }
-    ctx.writer.delete_in(&ctx.handles, handle).await?;
+    ctx.writer.delete_as_seen(&ctx.handles, handle).await?;
     Ok(true)
 }

@@ -136,12 +136,20 @@ impl Rig {
         found
     }
 
+    pub fn handle_api(&self) -> Api<VolumeHandle> {
+        Api::all(self.cluster.admin.clone())
+    }
+
+    /// The VolumeHandle of a Volume.
+    pub async fn handle_of(&self, volume: &str) -> Option<VolumeHandle> {
+        let listed = self.handle_api().list(&ListParams::default()).await.unwrap();
+        listed.items.into_iter().find(|handle| handle.spec.volume.name == volume)
+    }
+
     /// Whether the calls about a Volume are made by the agent of this node.
     pub async fn is_called_by(&self, volume: &str, agent: &str) -> bool {
-        let all: Api<VolumeHandle> = Api::all(self.cluster.admin.clone());
-        let listed = all.list(&ListParams::default()).await.unwrap();
-        let handle = listed.items.into_iter().find(|h| h.spec.volume.name == volume);
-        handle.expect("the Volume is Ready").spec.controller.is_some_and(|c| c.agent == agent)
+        let handle = self.handle_of(volume).await.expect("the Volume is Ready");
+        handle.spec.controller.is_some_and(|c| c.agent == agent)
     }
 
     /// Waits until a claim has a condition with this type, status and reason. Returns its message.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use kube::api::{Patch, PatchParams};
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use moor::api::FINALIZER;
 use moor::csi::Rpc;
 use serde_json::{Value, json};
 use tonic::Code;
@@ -129,6 +131,33 @@ async fn an_order_to_delete_is_not_carried_out_from_memory(cluster: Arc<Cluster>
     rig.leaves(&["vol-v"], "Retain, and what was registered since is left");
 }
 
+/// While DeleteVolume fails, someone takes the lock away, which nothing holds any more: it is made again, and closed, before the
+/// driver is called.
+async fn a_lock_that_is_taken_away_while_the_storage_goes_is_made_again(cluster: Arc<Cluster>) {
+    let rig = start(&cluster, 5).await;
+    rig.make_volume(&volume("v")).await;
+    rig.until_volume_ready("v").await;
+    let held = rig.handle_of("v").await.unwrap();
+    assert_eq!(held.metadata.finalizers, Some(vec![FINALIZER.to_owned()]), "while it is open");
+    rig.fake.fail("v", Rpc::DeleteVolume, Fault::CodeBefore(Code::Unavailable));
+    rig.delete_volume("v").await;
+    rig.until_volume_says("v", "DeleteVolumeFailed", &["strike"]).await;
+    let closed = rig.handle_of("v").await.unwrap();
+    assert!(closed.spec.closing && closed.metadata.finalizers.is_none(), "{closed:?}");
+
+    // Break-glass.
+    let since = rig.journal.now();
+    rig.handle_api().delete(&closed.name_any(), &DeleteParams::default()).await.unwrap();
+    let is_made =
+        |entry: &Entry| entry.write().is_some_and(|w| w.verb == "POST" && w.kind == "volumehandles");
+    let again = || (!rig.journal.since(since, is_made).is_empty()).then_some(());
+    rig.cluster.until("the lock is made again", again, || rig.story("v")).await;
+    rig.fake.heal("v", Rpc::DeleteVolume);
+    rig.until_volume_gone("v").await;
+    assert!(!rig.has_storage("v"));
+    rig.assert_nothing_left().await;
+}
+
 /// The same of CreateVolume: the Volume was made by the other agent and has come to its end.
 async fn what_came_to_its_end_is_not_made_again_from_memory(cluster: Arc<Cluster>) {
     let rig = start(&cluster, 5).await;
@@ -240,6 +269,7 @@ async fn an_answer_counts_though_the_volume_was_written_meanwhile(cluster: Arc<C
 /// The cases of this module.
 pub const CASES: &[Case] = cases![
     an_order_to_delete_is_not_carried_out_from_memory,
+    a_lock_that_is_taken_away_while_the_storage_goes_is_made_again,
     what_came_to_its_end_is_not_made_again_from_memory,
     a_full_storage_does_not_say_that_nothing_was_made_earlier,
     a_crashed_call_is_not_forgotten,

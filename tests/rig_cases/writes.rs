@@ -107,11 +107,10 @@ async fn a_volume_and_a_claim_take_no_more_than_these(cluster: Arc<Cluster>) {
     rig.delete_volume("v").await;
     rig.until_volume_gone("v").await;
     let expected = writes(&[
-        // That nobody is granted it any more; the order; that it is done; that both may go.
+        // That nobody is granted it any more, by which the lock may go; the order; that it is done; that both go.
         ("controller PATCH volumehandles", 1),
         ("controller PATCH volumes", 1),
         ("controller DELETE volumehandles", 1),
-        ("controller PUT volumehandles", 1),
         ("controller PUT volumes", 1),
         ("node-1 PATCH volumes/status", 1),
     ]);
