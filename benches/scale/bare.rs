@@ -104,21 +104,31 @@ impl Client {
         Self { script }
     }
 
+    /// The writes of one phase about one object, whose claim is on this node.
+    pub fn steps(&self, node: &str, phase: Phase) -> &[Step] {
+        &self.script[node][&phase]
+    }
+
     /// Makes the writes of one phase about one object, one after the other.
     pub async fn walk(&self, cluster: &Cluster, phase: Phase, chain: &mut Chain) {
-        for step in &self.script[&chain.node][&phase] {
-            let path = chain.filled(&step.path);
-            let body = if step.verb == "PUT" { chain.let_go(step) } else { chain.filled(&step.body) };
-            let version = chain.known.get(step.kind.as_str()).map_or("", |known| &known.version);
-            let body = body.replace(VERSION, version);
-            let content =
-                if step.verb == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-            let request = http::Request::builder().method(step.verb.as_str()).uri(&path);
-            let request = request.header("content-type", content).body(body.clone().into_bytes()).unwrap();
-            let answer = cluster.actors[&step.actor].client.request_text(request).await;
-            let answer = answer.unwrap_or_else(|error| panic!("{} {path}: {error}\n{body}", step.verb));
-            chain.learn(&step.kind, answer);
+        for number in 0..self.steps(&chain.node, phase).len() {
+            self.make(cluster, (phase, number), chain).await;
         }
+    }
+
+    /// Makes one write of one phase about one object.
+    pub async fn make(&self, cluster: &Cluster, (phase, number): (Phase, usize), chain: &mut Chain) {
+        let step = &self.steps(&chain.node, phase)[number];
+        let path = chain.filled(&step.path);
+        let body = if step.verb == "PUT" { chain.let_go(step) } else { chain.filled(&step.body) };
+        let version = chain.known.get(step.kind.as_str()).map_or("", |known| &known.version);
+        let body = body.replace(VERSION, version);
+        let content = if step.verb == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let request = http::Request::builder().method(step.verb.as_str()).uri(&path);
+        let request = request.header("content-type", content).body(body.clone().into_bytes()).unwrap();
+        let answer = cluster.actors[&step.actor].client.request_text(request).await;
+        let answer = answer.unwrap_or_else(|error| panic!("{} {path}: {error}\n{body}", step.verb));
+        chain.learn(&step.kind, answer);
     }
 
     /// The writes of all phases, for people.

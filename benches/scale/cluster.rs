@@ -27,6 +27,8 @@ pub struct Build {
     pub name: String,
     pub moor: PathBuf,
     pub chart: PathBuf,
+    /// What is to be otherwise in what the chart installs.
+    pub change: fn(&mut Vec<Value>),
 }
 
 /// The API server of one build.
@@ -82,7 +84,7 @@ impl Cluster {
     pub async fn start(directory: &Path, build: Build, agents: usize) -> Self {
         let directory = directory.join(&build.name);
         let control_plane = ControlPlane::start(&directory).await;
-        chart::install(&control_plane.admin, &control_plane.parts, &build.chart).await;
+        chart::install_changed(&control_plane.admin, &control_plane.parts, &build.chart, build.change).await;
         let user = control_plane.client_of(USER);
         let nodes: Vec<String> = (1..=agents).map(|number| format!("node-{number}")).collect();
         let mut actors = BTreeMap::new();

@@ -23,6 +23,7 @@ mod record;
 mod report;
 mod rounds;
 mod watch;
+mod writes;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -59,6 +60,10 @@ struct Options {
     /// Ready claims beside which the idle processes and their restart are measured; 0 is not at all.
     #[arg(long, default_value_t = 1000)]
     claims: usize,
+    /// Objects by which it is measured what each write costs the API server, and what of that the policies, the rules and the
+    /// schema do; 0 is not at all.
+    #[arg(long, default_value_t = 300)]
+    writes: usize,
     /// A build of moor and the chart that belongs to it, as NAME=PROGRAM:FOLDER. Several are measured in turns, each on an API
     /// server of its own. Without it the build of this bench is measured.
     #[arg(long = "build", value_parser = build)]
@@ -74,14 +79,14 @@ struct Options {
 fn build(text: &str) -> Result<Build, String> {
     let parts = text.split_once('=').and_then(|(name, rest)| Some((name, rest.split_once(':')?)));
     let (name, (moor, chart)) = parts.ok_or("it has to be NAME=PROGRAM:FOLDER")?;
-    Ok(Build { name: name.to_owned(), moor: moor.into(), chart: chart.into() })
+    Ok(Build { name: name.to_owned(), moor: moor.into(), chart: chart.into(), change: |_| {} })
 }
 
 fn main() -> ExitCode {
     let mut options = Options::parse();
     if options.builds.is_empty() {
         let (moor, chart) = (rig::process::MOOR.into(), rig::chart::own());
-        options.builds.push(Build { name: "moor".to_owned(), moor, chart });
+        options.builds.push(Build { name: "moor".to_owned(), moor, chart, change: |_| {} });
     }
     cost::check();
     rounds::check();
@@ -107,7 +112,10 @@ async fn run(options: Options, directory: PathBuf) -> ExitCode {
     }
     let mut sizes = BTreeMap::new();
     for &size in &options.sizes {
-        sizes.insert(size, all_rounds(&benches, &options, size).await);
+        let rounds = all_rounds(&benches, &options, size).await;
+        // At once, so that a run that is cut short has shown what it has measured.
+        print_size(size, &rounds, &benches);
+        sizes.insert(size, rounds);
     }
     let mut others = BTreeMap::new();
     if options.claims > 0 {
@@ -117,12 +125,22 @@ async fn run(options: Options, directory: PathBuf) -> ExitCode {
             others.insert(cluster.build.name.clone(), figures);
         }
     }
+    let mut writes = BTreeMap::new();
+    if options.writes > 0 {
+        for Bench { cluster, bare } in &benches {
+            rig::say(&format!("{}: what each write costs the API server", cluster.build.name));
+            let load = Load::of(options.writes, options.concurrency.into());
+            let costs = writes::measure(&directory, &cluster.build, bare, load, options.rounds.into()).await;
+            rig::say(&writes::table(&costs));
+            writes.insert(cluster.build.name.clone(), writes::to_json(&costs));
+        }
+    }
     let mut differences = Differences::default();
     for (size, rounds) in &sizes {
         differences.look(*size, rounds);
     }
     print(&sizes, &others, &benches);
-    write(&options, &sizes, &others, &benches);
+    write(&options, &sizes, &others, &writes, &benches);
     for more in &differences.more {
         rig::say(&format!("more writes: {more}"));
     }
@@ -155,14 +173,17 @@ async fn all_rounds(benches: &[Bench], options: &Options, size: usize) -> Rounds
     rounds
 }
 
+fn print_size(size: usize, rounds: &Rounds, benches: &[Bench]) {
+    rig::say("");
+    rig::say(&report::main_table([(&size, rounds)]));
+    for Bench { cluster, .. } in benches {
+        rig::say(&report::request_table(size, &cluster.build.name, rounds));
+    }
+}
+
 fn print(sizes: &BTreeMap<usize, Rounds>, others: &BTreeMap<String, Value>, benches: &[Bench]) {
     rig::say("");
     rig::say(&report::main_table(sizes));
-    if let Some((size, rounds)) = sizes.last_key_value() {
-        for Bench { cluster, .. } in benches {
-            rig::say(&report::request_table(*size, &cluster.build.name, rounds));
-        }
-    }
     for (build, figures) in others {
         rig::say(&format!("{build}: {}", other::shown(figures)));
     }
@@ -179,6 +200,7 @@ fn write(
     options: &Options,
     sizes: &BTreeMap<usize, Rounds>,
     others: &BTreeMap<String, Value>,
+    writes: &BTreeMap<String, Value>,
     benches: &[Bench],
 ) {
     let parts = &benches[0].cluster.control_plane.parts;
@@ -203,10 +225,12 @@ fn write(
             "agents": options.agents,
             "concurrency": options.concurrency,
             "claims": options.claims,
+            "writes": options.writes,
             "builds": options.builds.iter().map(|build| &build.name).collect::<Vec<_>>(),
         },
         "rounds": report::to_json(sizes),
         "others": others,
+        "writes": writes,
         "peakMemory": peaks,
     });
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench.json");

@@ -54,6 +54,15 @@ pub struct Step {
     pub metadata: Vec<String>,
 }
 
+impl Step {
+    /// Who makes it, verb and resource.
+    pub fn shown(&self) -> String {
+        let actor = if self.actor == CONTROLLER { "controller" } else { "agent" };
+        let subresource = if self.path.ends_with("/status") { "/status" } else { "" };
+        format!("{actor} {} {}{subresource}", self.verb, self.kind)
+    }
+}
+
 /// The writes of each phase, by the node of the claim.
 pub type Script = BTreeMap<String, BTreeMap<Phase, Vec<Step>>>;
 

@@ -38,7 +38,12 @@ const OF_DRIVERS: [&str; 5] =
 
 /// The value in the middle of those that all rounds have, the smallest and the largest.
 pub fn spread(rounds: &[Round], phase: Phase, value: impl Fn(&Figures) -> f64) -> [f64; 3] {
-    let mut values: Vec<f64> = rounds.iter().map(|round| value(&round[&phase])).collect();
+    middle(rounds.iter().map(|round| value(&round[&phase])))
+}
+
+/// The value in the middle of these, the smallest and the largest.
+pub fn middle(values: impl Iterator<Item = f64>) -> [f64; 3] {
+    let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     let middle = usize::midpoint(values.len() - 1, values.len());
     let median = f64::midpoint(values[(values.len() - 1) / 2], values[middle.min(values.len() / 2)]);
@@ -80,7 +85,7 @@ ratio: moor's value divided by the bare client's.
 ";
 
 /// One line for each size, phase and who, and the ratio of moor to the bare client.
-pub fn main_table(sizes: &BTreeMap<usize, Rounds>) -> String {
+pub fn main_table<'a>(sizes: impl IntoIterator<Item = (&'a usize, &'a Rounds)>) -> String {
     let mut lines = vec![["size", "phase", "who"].into_iter().chain(HEADS).map(str::to_owned).collect()];
     for (size, rounds) in sizes {
         for phase in Phase::ALL {

@@ -11,6 +11,7 @@ use crate::bare::{Chain, Client};
 use crate::cluster::Cluster;
 use crate::cost::{self, Requests};
 use crate::plugin::DRIVER;
+use crate::rig;
 use crate::watch::{Goal, Observer};
 
 /// How many objects a round of size 1 has, one after the other.
@@ -164,7 +165,10 @@ async fn all_phases(cluster: &Arc<Cluster>, load: Load, bare: Option<&Arc<Client
     let mut chains = chains(cluster, load.objects);
     let mut round = Round::new();
     for phase in Phase::ALL {
-        round.insert(phase, one_phase(cluster, phase, load, bare, &mut chains).await);
+        let figures = one_phase(cluster, phase, load, bare, &mut chains).await;
+        let who = if bare.is_some() { "the bare client" } else { "moor" };
+        rig::say(&format!("  {who}: {} {:.1}/s", phase.name(), figures.rate()));
+        round.insert(phase, figures);
     }
     round
 }
