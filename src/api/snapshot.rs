@@ -243,6 +243,13 @@ impl Snapshot {
         self.spec.assignment.as_ref().map(|assignment| &assignment.controller)
     }
 
+    /// Whether the driver has yet to be asked for what is registered. It may be with any instance.
+    #[must_use]
+    pub fn is_looked_for(&self) -> bool {
+        let lists = |assignment: &SnapshotAssignment| assignment.operation == SnapshotOperation::List;
+        self.spec.assignment.as_ref().is_some_and(lists) && self.state() == SnapshotState::Pending
+    }
+
     /// Whether CreateSnapshot may have been called without an answer that nothing was made.
     #[must_use]
     pub fn may_exist(&self) -> bool {

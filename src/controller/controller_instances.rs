@@ -12,14 +12,14 @@ use crate::api::names::agent_lease_name;
 use crate::volume::InstanceSeen;
 
 /// The controller instances that a decision about a Volume has to know: of `controlling` those that could be chosen, and
-/// of `named` those that have been given its calls. Without `is_assigned` one has to be chosen, and with a dead one among
-/// those that are named an heir.
+/// of `named` those that have been given its calls. If it is not `served` one has to be chosen, and with a dead
+/// one among those that are named an heir.
 pub(crate) fn controllers(
     known: &Known,
     instances: &Instances,
     controlling: &[Arc<PluginInstance>],
     named: &[&ControllerRef],
-    is_assigned: bool,
+    served: bool,
 ) -> Vec<InstanceSeen> {
     let controls = |name: &str| controlling.iter().find(|i| i.metadata.name.as_deref() == Some(name));
     let once: BTreeMap<&str, &ControllerRef> = named.iter().map(|at| (&*at.instance, *at)).collect();
@@ -30,7 +30,7 @@ pub(crate) fn controllers(
     let ghosts: Vec<_> =
         gone.map(|at| not_selected(known, at, instances.named(&at.instance).map(|i| &**i))).collect();
     let is_dead = |at: &&ControllerRef| own.iter().any(|i| i.name == at.instance && i.is_dead_for(at));
-    let is_served = is_assigned && !own.is_empty() && ghosts.is_empty() && !named.iter().any(is_dead);
+    let is_served = served && !own.is_empty() && ghosts.is_empty() && !named.iter().any(is_dead);
     let all = if is_served { own } else { controlling.iter().map(|i| selected(known, i)).collect() };
     all.into_iter().chain(ghosts).collect()
 }

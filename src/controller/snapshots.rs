@@ -18,7 +18,7 @@ use super::made_from::{holders_now, offers, restored_by, restored_by_now};
 use super::observe::{is_selected, plugin_seen};
 use super::orphans;
 use crate::api::conditions::{self, Desired};
-use crate::api::snapshot::{SnapshotAssignment, SnapshotOperation, SnapshotVolume};
+use crate::api::snapshot::{SnapshotAssignment, SnapshotVolume};
 use crate::api::storage::StorageKind;
 use crate::api::{FINALIZER, Plugin, PluginInstance, Snapshot, SnapshotState, Volume, VolumeHandle};
 use crate::k8s::{ApiError, Named, Next};
@@ -111,10 +111,7 @@ fn observe(known: &Known, key: &VolumeKey) -> Option<Observed> {
     let of_locks = volumes.iter().filter_map(|of| of.lock.as_ref()?.spec.controller.as_ref());
     let of_volumes = volumes.iter().filter_map(|of| of.volume.as_ref()?.caller());
     let named: Vec<_> = snapshot.caller().into_iter().chain(of_locks).chain(of_volumes).collect();
-    // What is looked for may be with any instance.
-    let looks = assignment.is_some_and(|it| it.operation == SnapshotOperation::List);
-    let is_found = !looks || snapshot.state() != SnapshotState::Pending;
-    let is_served = snapshot.caller().is_some() && is_found;
+    let is_served = snapshot.caller().is_some() && !snapshot.is_looked_for();
     let controllers = controllers(known, &instances, &controlling, &named, is_served);
     let namespace = namespace_seen(known, &key.namespace);
     // One that moor has made was judged then, by the namespace of the VolumeSnapshot.
