@@ -357,7 +357,7 @@ fn shown_of_attachment(attachment: &Attachment) -> Option<(Option<i64>, Option<S
     Some((status.attempts, status.last_error.as_ref().map(|e| e.code.clone())))
 }
 
-/// Also the parameters that are due: whoever has made a modification as it was begun has the one that was asked for meanwhile to make.
+/// Also the parameters that are due next: when a modification of unknown outcome has ended, others may have been asked for meanwhile.
 fn of_volume(volume: &Volume) -> impl PartialEq + use<> {
     let may_delete = |s: &VolumeStatus| s.rejected.as_ref().is_some_and(|r| r.may_delete);
     let status = volume.status.as_ref().map(|s| (s.state, may_delete(s)));

@@ -73,7 +73,8 @@ pub fn late(
     let own = places.iter().find(|place| place.node == node && !place.segments.is_empty());
     let own = own.ok_or_else(|| NoPlace::Unknown { node: node.to_owned() })?;
     let alike = |place: &&Place| place.healthy && place.segments.keys().eq(own.segments.keys());
-    let others = places.iter().filter(alike).map(|place| &place.segments).filter(|_| !strict);
+    let others = if strict { &[] } else { places };
+    let others = others.iter().filter(alike).map(|place| &place.segments);
     let mut all: BTreeSet<_> = others.filter(|segments| is_allowed(segments, allowed)).collect();
     all.insert(&own.segments);
     let (before, after): (Vec<_>, Vec<_>) = all.into_iter().partition(|segments| *segments < &own.segments);
