@@ -14,7 +14,7 @@ from typing import Any
 from e2e.cluster import Cluster, Problem, down, packages, parts, say, up
 from e2e.cluster.commands import run
 from e2e.cluster.install import foreign_kubeconfig
-from e2e.cluster.paths import KUBECONFIG
+from e2e.cluster.paths import KUBECONFIG, LOGS
 from e2e.suite import cli as suite
 from e2e.suite import snapshot_controller
 
@@ -71,7 +71,10 @@ def _on_the_loop_driver(arguments: argparse.Namespace) -> tuple[outcome.Outcome,
         parts.ensure((snapshot_controller.PROGRAM,))
         with snapshot_controller.running(cluster, parts.snapshot_kinds()):
             told = _test(specs.OURS, KUBECONFIG, arguments, cluster)
-            return told, _left_behind(lambda: drivers.leftovers(cluster))
+            behind = _left_behind(lambda: drivers.leftovers(cluster))
+            if not told.good or behind:
+                _keep_objects(cluster)
+            return told, behind
     finally:
         if arguments.keep:
             say("the cluster stays up; `make down` removes it")
@@ -111,6 +114,16 @@ def _test(
     definitions: Sequence[Path], kubeconfig: Path, arguments: argparse.Namespace, ours: Cluster | None
 ) -> outcome.Outcome:
     return specs.run(definitions, kubeconfig, ours, focus=arguments.focus, side_by_side=arguments.procs)
+
+
+def _keep_objects(cluster: Cluster) -> None:
+    """Beside the logs, which stay readable when the cluster has gone: who waits for whom is only in the objects."""
+    kinds = ",".join(f"{kind}.moor.dev" for kind in ("volumes", "volumehandles", "volumeclaims", "attachments", "snapshots"))
+    kubernetes = "pv,pvc,pods,volumesnapshots,volumesnapshotcontents,events"
+    found = cluster.kubectl("get", f"{kinds},{kubernetes}", "--all-namespaces", "--output=yaml", check=False)
+    path = LOGS / "objects.yaml"
+    path.write_text(found.stdout + found.stderr)
+    say(f"the objects as they were at the end are in {path}")
 
 
 def _left_behind(found: Callable[[], set[str]]) -> set[str]:
