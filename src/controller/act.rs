@@ -65,10 +65,7 @@ async fn write(
             let new = handles::new_of(volume?, &seen.driver, *epoch, *closing, controller.clone())?;
             handles::create(ctx, &new).await
         }
-        LeaderStep::BeginClosing => {
-            let is_last = volume.is_none_or(|volume| volume.metadata.deletion_timestamp.is_some());
-            handles::begin_closing(ctx, handle?, is_last).await
-        }
+        LeaderStep::BeginClosing { last } => handles::begin_closing(ctx, handle?, *last).await,
         LeaderStep::FinishClosing { mode, first_controller } => {
             handles::finish_closing(ctx, handle?, *mode, first_controller.as_ref()).await
         }

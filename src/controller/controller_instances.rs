@@ -30,8 +30,8 @@ pub(crate) fn controllers(
     let ghosts: Vec<_> =
         gone.map(|at| not_selected(known, at, instances.named(&at.instance).map(|i| &**i))).collect();
     let is_dead = |at: &&ControllerRef| own.iter().any(|i| i.name == at.instance && i.is_dead_for(at));
-    let is_served = served && !own.is_empty() && ghosts.is_empty() && !named.iter().any(is_dead);
-    let all = if is_served { own } else { controlling.iter().map(|i| selected(known, i)).collect() };
+    let none_is_chosen = served && !own.is_empty() && ghosts.is_empty() && !named.iter().any(is_dead);
+    let all = if none_is_chosen { own } else { controlling.iter().map(|i| selected(known, i)).collect() };
     all.into_iter().chain(ghosts).collect()
 }
 

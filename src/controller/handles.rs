@@ -56,10 +56,10 @@ fn first_mode(volume: &Volume) -> AccessMode {
 async fn write(
     ctx: &Context,
     handle: &VolumeHandle,
-    change: impl FnOnce(&mut VolumeHandleSpec),
+    change: impl FnOnce(&mut VolumeHandle),
 ) -> Result<bool, ApiError> {
     let mut after = held(handle);
-    change(&mut after.spec);
+    change(&mut after);
     ctx.writer.update(&ctx.handles, handle, &after).await
 }
 
@@ -68,15 +68,16 @@ async fn write(
 pub(crate) async fn begin_closing(
     ctx: &Context,
     handle: &VolumeHandle,
-    is_last: bool,
+    last: bool,
 ) -> Result<bool, ApiError> {
-    let mut after = held(handle);
-    after.spec.closing = true;
-    after.spec.epoch += 1;
-    if is_last {
-        after.finalizers_mut().retain(|finalizer| finalizer != FINALIZER);
-    }
-    ctx.writer.update(&ctx.handles, handle, &after).await
+    let change = |after: &mut VolumeHandle| {
+        after.spec.closing = true;
+        after.spec.epoch += 1;
+        if last {
+            after.finalizers_mut().retain(|finalizer| finalizer != FINALIZER);
+        }
+    };
+    write(ctx, handle, change).await
 }
 
 /// Opens the VolumeHandle again at the same epoch, in this mode. One that had no controller instance may get its first.
@@ -86,7 +87,8 @@ pub(crate) async fn finish_closing(
     mode: AccessMode,
     first_controller: Option<&ControllerRef>,
 ) -> Result<bool, ApiError> {
-    let change = |spec: &mut VolumeHandleSpec| {
+    let change = |after: &mut VolumeHandle| {
+        let spec = &mut after.spec;
         (spec.closing, spec.mode, spec.writer) = (false, mode, None);
         if let Some(first) = first_controller {
             tracing::info!(handle = handle.metadata.name, to = first.instance, "first controller instance");
@@ -102,7 +104,8 @@ pub(crate) async fn take_over(
     handle: &VolumeHandle,
     volume: &Volume,
 ) -> Result<bool, ApiError> {
-    let change = |spec: &mut VolumeHandleSpec| {
+    let change = |after: &mut VolumeHandle| {
+        let spec = &mut after.spec;
         (spec.closing, spec.mode, spec.writer) = (false, first_mode(volume), None);
         spec.volume = volume.reference();
         spec.controller = volume.caller().cloned();
@@ -117,7 +120,7 @@ pub(crate) async fn move_to(
     to: &ControllerRef,
 ) -> Result<bool, ApiError> {
     tracing::warn!(handle = handle.metadata.name, to = to.instance, "controller instance is dead; moving");
-    write(ctx, handle, |spec| spec.controller = Some(to.clone())).await
+    write(ctx, handle, |after| after.spec.controller = Some(to.clone())).await
 }
 
 /// Names the claim as the writer of mode MultiNodeSingleWriter, in place of whoever is named (`claim/writer.rs`).
@@ -150,7 +153,7 @@ pub(crate) async fn write_writer(
     handle: &VolumeHandle,
     writer: &Writer,
 ) -> Result<bool, ApiError> {
-    write(ctx, handle, |spec| spec.writer = Some(writer.clone())).await
+    write(ctx, handle, |after| after.spec.writer = Some(writer.clone())).await
 }
 
 /// Deletes the VolumeHandle as it was seen, for that it is not used holds of no other. At the next time takes its finalizer off,

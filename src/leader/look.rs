@@ -101,8 +101,8 @@ pub struct Looked {
 }
 
 impl Looked {
-    /// Takes it that a LIST finds nothing; false for any other look. Of the users of an Attachment too: that there are none is a
-    /// claim's end, behind which no other LIST is asked for.
+    /// Takes it that a LIST finds nothing; false for any other look. False for the users of an Attachment too: that there are none
+    /// is a claim's end, behind which no other LIST is asked for.
     pub fn suppose_nothing(&mut self, look: &Look) -> bool {
         match look {
             Look::Locks => self.locks = Some(Vec::new()),

@@ -146,7 +146,10 @@ pub enum LeaderStep {
         controller: Option<ControllerRef>,
     },
     /// Write closing and epoch + 1 on the VolumeHandle: no new use from here on (rule R3).
-    BeginClosing,
+    BeginClosing {
+        /// Whether it stays closed, as its Volume is deleted: then its finalizer goes with this write.
+        last: bool,
+    },
     /// Open the VolumeHandle again.
     FinishClosing {
         /// Mode in which it is used from now on.

@@ -47,7 +47,7 @@ pub(super) fn contest_handle(scene: &Scene<'_>) -> Result<Due, Look> {
         return keep_off(scene, volume, named);
     }
     if !handle.closing {
-        return Ok(Due::Step(LeaderStep::BeginClosing));
+        return Ok(Due::Step(LeaderStep::BeginClosing { last: false }));
     }
     Ok(match scene.live_locks()?.iter().find(|a| a.epoch < handle.epoch) {
         Some(left) => {

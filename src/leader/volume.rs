@@ -26,7 +26,7 @@ pub(super) fn plan(scene: &Scene<'_>, verdicts: &[(ClaimUid, Verdict)]) -> Due {
         VolumeStep::JudgeRejected => storage::judge_rejected(scene),
         VolumeStep::JudgeAnew => Ok(Due::Step(LeaderStep::AllowDeletion(false))),
         VolumeStep::ReportReady => Ok(Due::Step(LeaderStep::ReportReady)),
-        VolumeStep::BeginClosing => Ok(Due::Step(LeaderStep::BeginClosing)),
+        VolumeStep::BeginClosing { last } => Ok(Due::Step(LeaderStep::BeginClosing { last })),
         VolumeStep::FinishClosing { mode, first_controller } => finish_closing(scene, mode, first_controller),
         VolumeStep::AssignDelete(to) => storage::delete(scene, to),
         VolumeStep::RestoreStatus => Ok(Due::Step(LeaderStep::RestoreStatus { state_too: true })),

@@ -145,7 +145,7 @@ fn handle_or_ready(seen: &Seen<'_>) -> VolumeStep {
         (Some(_), Some(own)) if own.closing => finish_closing(seen, own, own.mode),
         // Made before the instance came that the Volume is assigned to by now.
         (Some(_), Some(own)) if own.controller.is_none() && seen.volume.caller().is_some() => {
-            VolumeStep::BeginClosing
+            VolumeStep::BeginClosing { last: false }
         }
         (Some(_), Some(_)) => VolumeStep::ReportReady,
     }
@@ -188,10 +188,10 @@ fn open_handle(seen: &Seen<'_>) -> VolumeStep {
     // A controller instance that came after the Volume was Ready. Whether volumes are attached changes who is allowed, so
     // nobody new comes in before all have left that use it without.
     if own.controller.is_none() && seen.plugin.attaches {
-        return VolumeStep::BeginClosing;
+        return VolumeStep::BeginClosing { last: false };
     }
     if seen.wanted_mode.is_some_and(|mode| mode != own.mode) {
-        return VolumeStep::BeginClosing;
+        return VolumeStep::BeginClosing { last: false };
     }
     first_caller(seen, own).map_or_else(|| follow(seen, own), VolumeStep::Assign)
 }
@@ -259,7 +259,7 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
     }
     if let Some(own) = seen.own_handle() {
         return match (own.closing, storage_goes, state, operation) {
-            (false, ..) => VolumeStep::BeginClosing,
+            (false, ..) => VolumeStep::BeginClosing { last: true },
             // Its agent says that no call is running. One that has lost the VolumeHandle to another can be making none.
             (true, false, VolumeState::Created | VolumeState::Ready, Some(ordered))
                 if is_order(ordered)

@@ -59,7 +59,10 @@ pub enum VolumeStep {
     /// Write that the Volume is Ready.
     ReportReady,
     /// Write closing and epoch + 1 on the VolumeHandle.
-    BeginClosing,
+    BeginClosing {
+        /// Whether it stays closed, as the Volume is deleted.
+        last: bool,
+    },
     /// List its Attachments by quorum; if no earlier one is left clear closing and set what it is used with from now on.
     FinishClosing {
         /// Mode.

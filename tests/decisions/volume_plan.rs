@@ -317,7 +317,7 @@ fn a_mode_switch_closes_first_and_opens_in_the_wanted_mode() {
     let mut row = row(Ready, Some(Create)).handle("v-uid", false);
     assert_eq!(row.plan(), VolumeStep::Idle);
     row.wanted_mode = Some(AccessMode::MultiNodeReader);
-    assert_eq!(row.plan(), VolumeStep::BeginClosing);
+    assert_eq!(row.plan(), VolumeStep::BeginClosing { last: false });
     let mut closing = row.handle("v-uid", true);
     assert_eq!(closing.plan(), open_in(AccessMode::MultiNodeReader));
     closing.wanted_mode = None;

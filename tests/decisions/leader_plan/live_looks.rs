@@ -250,7 +250,7 @@ fn a_volume_handle_is_taken_over_when_its_volume_is_gone_and_nothing_is_left() {
     assert_eq!(step(&of_another(true), &looked), LeaderStep::Rest);
     assert!(matches!(waits(&of_another(true), &looked), VolumeWaiting::DuplicateHandle { .. }));
     looked.owner_exists = Some(false);
-    assert_eq!(step(&of_another(false), &looked), LeaderStep::BeginClosing);
+    assert_eq!(step(&of_another(false), &looked), LeaderStep::BeginClosing { last: false });
     assert!(matches!(asks(&of_another(true), &looked), Look::Copies { .. }), "of the one that is gone");
     looked.copied_by = Some(None);
     assert_eq!(step(&of_another(true), &looked), LeaderStep::TakeOver);

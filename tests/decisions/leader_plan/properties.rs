@@ -240,6 +240,10 @@ proptest! {
                 let was_looked_for = now.is_some_and(|now| now.operation == VolumeOperation::Delete);
                 prop_assert!(was_looked_for || looked.copied_by == Some(None));
             }
+            LeaderStep::BeginClosing { last } => {
+                let volume = observed.volume.as_ref().unwrap();
+                prop_assert_eq!(last, volume.metadata.deletion_timestamp.is_some());
+            }
             LeaderStep::FinishClosing { .. } | LeaderStep::TakeOver => {
                 let epoch = handle.unwrap().epoch;
                 prop_assert!(looked.locks.as_ref().unwrap().iter().all(|a| a.epoch >= epoch));
@@ -270,8 +274,7 @@ proptest! {
             | LeaderStep::AllowDeletion(false)
             | LeaderStep::ReportReady
             | LeaderStep::RestoreStatus { .. }
-            | LeaderStep::TellStorageLeft(_)
-            | LeaderStep::BeginClosing => {}
+            | LeaderStep::TellStorageLeft(_) => {}
         }
     }
 }

@@ -161,7 +161,7 @@ fn does(config: &Config, view: &LeaderView, name: &Name, step: &LeaderStep) -> L
             LeaderDoes::Writer(view.handle, Lock { holder, released: false, after: before })
         }
         LeaderStep::RetireWriter(writer) => LeaderDoes::Writer(view.handle, lock_of(writer)),
-        LeaderStep::BeginClosing => LeaderDoes::BeginClosing(view.handle),
+        LeaderStep::BeginClosing { last: _ } => LeaderDoes::BeginClosing(view.handle),
         LeaderStep::FinishClosing { mode, first_controller: _ } => {
             LeaderDoes::FinishClosing(view.handle, *mode)
         }

@@ -96,7 +96,7 @@ fn of_origin(config: &Config, seen: &Objects, now: &Objects) -> Option<Write> {
                 }
                 other => unreachable!("{other:?}: there are no claims and no other owners"),
             },
-            LeaderStep::BeginClosing => return Some(Write::Close),
+            LeaderStep::BeginClosing { last: _ } => return Some(Write::Close),
             LeaderStep::AssignVolume(to) if to.operation == VolumeOperation::Delete => {
                 return Some(Write::OrderDeletion);
             }

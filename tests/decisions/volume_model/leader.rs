@@ -78,7 +78,10 @@ pub fn act(state: &mut State, v: u8, seen: Vol, step: LeaderStep) {
         LeaderStep::RestoreStatus { state_too: true } => {
             write(state, v, seen, Vol { state: moor::api::VolumeState::Created, ..seen });
         }
-        LeaderStep::BeginClosing => change(state, |h| h.closing = true),
+        LeaderStep::BeginClosing { last } => {
+            assert_eq!(last, seen.deleted, "only a Volume that is deleted lets its VolumeHandle go");
+            change(state, |h| h.closing = true);
+        }
         LeaderStep::FinishClosing { first_controller, .. } => change(state, |h| {
             h.closing = false;
             h.controller = first_controller.as_ref().map_or(h.controller, agent_of);

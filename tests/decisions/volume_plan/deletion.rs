@@ -95,7 +95,7 @@ fn deletion_waits_for_whoever_uses_the_volume() {
 #[test]
 fn deletion_closes_deletes_removes_and_frees_in_this_order() {
     let ready = || row(Ready, Some(Create)).deleted();
-    assert_eq!(ready().handle("v-uid", false).plan(), VolumeStep::BeginClosing);
+    assert_eq!(ready().handle("v-uid", false).plan(), VolumeStep::BeginClosing { last: true });
     assert_eq!(ready().handle("v-uid", true).plan(), VolumeStep::AssignDelete(Some(c1())));
     let gone = || row(Deleted, Some(Delete)).deleted();
     assert_eq!(gone().handle("v-uid", true).plan(), VolumeStep::RemoveHandle);
@@ -110,7 +110,10 @@ fn a_volume_is_deleted_although_its_plugin_is_gone() {
         (row.plugin, row.controllers) = (false, Vec::new());
         row
     };
-    assert_eq!(orphan(Ready, Some(Create)).handle("v-uid", false).plan(), VolumeStep::BeginClosing);
+    assert_eq!(
+        orphan(Ready, Some(Create)).handle("v-uid", false).plan(),
+        VolumeStep::BeginClosing { last: true }
+    );
     assert_eq!(
         orphan(Ready, Some(Create)).handle("v-uid", true).plan(),
         VolumeStep::AssignDelete(Some(c1()))
@@ -161,7 +164,7 @@ fn a_status_that_was_lost_while_storage_is_deleted_is_written_again() {
 #[test]
 fn retained_storage_is_never_deleted() {
     let registered = || row(Ready, Some(Validate)).registered().deleted();
-    assert_eq!(registered().handle("v-uid", false).plan(), VolumeStep::BeginClosing);
+    assert_eq!(registered().handle("v-uid", false).plan(), VolumeStep::BeginClosing { last: true });
     assert_eq!(registered().handle("v-uid", true).plan(), VolumeStep::RemoveHandle);
     let mut kept = row(Ready, Some(Create)).deleted().handle("v-uid", true);
     kept.volume.spec.deletion_policy = Some(DeletionPolicy::Retain);
@@ -232,12 +235,13 @@ fn storage_that_nobody_can_delete_waits_for_who_can_or_for_its_owners_word() {
             nobody.controllers.clone_from(&controllers);
             assert_eq!(nobody.plan(), waits, "closing {closing}");
             nobody.volume.spec.deletion_policy = Some(DeletionPolicy::Retain);
-            let leaves = if closing { VolumeStep::RemoveHandle } else { VolumeStep::BeginClosing };
+            let leaves =
+                if closing { VolumeStep::RemoveHandle } else { VolumeStep::BeginClosing { last: true } };
             assert_eq!(nobody.plan(), leaves, "closing {closing}");
         }
     }
     // One that came since, of the driver that has the VolumeHandle, and only where that is allowed.
-    assert_eq!(deleted(false).plan(), VolumeStep::BeginClosing);
+    assert_eq!(deleted(false).plan(), VolumeStep::BeginClosing { last: true });
     assert_eq!(deleted(true).plan(), VolumeStep::AssignDelete(Some(c1())));
     let mut lacks = deleted(true);
     lacks.not_allowed = Some(lack(Right::DeleteRegistered));
@@ -265,7 +269,7 @@ fn a_call_that_deletes_gets_back_the_lock_without_which_it_is_not_made() {
     for state in [Created, Ready] {
         assert_eq!(row(state, Some(Delete)).deleted().plan(), VolumeStep::MakeHandle);
         let open = row(state, Some(Delete)).deleted().handle("v-uid", false);
-        assert_eq!(open.plan(), VolumeStep::BeginClosing);
+        assert_eq!(open.plan(), VolumeStep::BeginClosing { last: true });
         let anothers = row(state, Some(Delete)).deleted().handle("other", false);
         assert_eq!(anothers.plan(), VolumeStep::Idle, "its agent says what to do");
     }
@@ -305,7 +309,7 @@ fn what_its_owner_leaves_goes_when_nobody_is_there_to_give_it_up() {
         assert!(!matches!(serves.plan(), VolumeStep::GiveUp(_)), "its agent gives it up");
         let mut open = left(DeletionPolicy::Retain);
         open.handle.as_mut().unwrap().closing = false;
-        assert_eq!(open.plan(), VolumeStep::BeginClosing);
+        assert_eq!(open.plan(), VolumeStep::BeginClosing { last: true });
     }
 }
 
@@ -321,7 +325,7 @@ fn an_exported_volume_is_not_closed_before_its_export_has_ended() {
     let waits = VolumeStep::Wait(VolumeWaiting::Exported { claim: "team/files".into() });
     let deleted = || row(Ready, Some(Create)).handle("v-uid", false).deleted();
     assert_eq!(exported(deleted()), waits);
-    assert_eq!(deleted().plan(), VolumeStep::BeginClosing);
+    assert_eq!(deleted().plan(), VolumeStep::BeginClosing { last: true });
     // Who uses it comes first.
     let by = || "claim team/a".to_owned();
     let used = Row { in_use_by: Some(by()), ..deleted() };

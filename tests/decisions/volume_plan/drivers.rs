@@ -162,7 +162,7 @@ fn a_handle_that_was_made_before_its_controller_came_gets_it_before_ready() {
         row.controllers = vec![instance(&c2(), true, false), instance(&c1(), false, false)];
         row
     };
-    assert_eq!(validated(false).plan(), VolumeStep::BeginClosing);
+    assert_eq!(validated(false).plan(), VolumeStep::BeginClosing { last: false });
     assert_eq!(validated(true).plan(), open_with(&c1()));
     assert_eq!(
         row(Created, Some(Validate)).registered().handle("v-uid", false).plan(),
@@ -173,7 +173,7 @@ fn a_handle_that_was_made_before_its_controller_came_gets_it_before_ready() {
 #[test]
 fn a_ready_volume_that_was_never_attached_is_closed_for_its_first_controller() {
     let ready = |closing| row(Ready, Some(Validate)).handle("v-uid", closing).without_controller();
-    assert_eq!(ready(false).plan(), VolumeStep::BeginClosing);
+    assert_eq!(ready(false).plan(), VolumeStep::BeginClosing { last: false });
     assert_eq!(ready(true).plan(), open_with(&c1()));
     let mut switching = ready(true);
     switching.wanted_mode = Some(AccessMode::MultiNodeReader);
@@ -228,7 +228,11 @@ fn a_volume_that_was_adopted_without_a_caller_gets_one_when_its_driver_has_the_c
     assert_eq!(named.plan(), VolumeStep::Assign(to), "that one is gone");
     let mut attaches = ready();
     attaches.attaches = true;
-    assert_eq!(attaches.plan(), VolumeStep::BeginClosing, "first nobody uses it without being attached");
+    assert_eq!(
+        attaches.plan(),
+        VolumeStep::BeginClosing { last: false },
+        "first nobody uses it without being attached"
+    );
     // By that its storage goes, when its PersistentVolume ends so.
     let mut goes = ready().deleted();
     goes.handle.as_mut().unwrap().closing = true;

@@ -172,7 +172,7 @@ fn the_lock_of_a_deleted_volume_outlives_its_call() {
         row.volume.spec.deletion_policy = Some(DeletionPolicy::Retain);
         row
     };
-    assert_eq!(left(false).plan(), VolumeStep::BeginClosing);
+    assert_eq!(left(false).plan(), VolumeStep::BeginClosing { last: true });
     assert_eq!(left(true).plan(), VolumeStep::Idle);
     let mut ended = left(true);
     ended.volume.status.as_mut().unwrap().state = Deleted;
