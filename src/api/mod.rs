@@ -31,6 +31,7 @@ pub mod secrets;
 pub mod snapshot;
 mod snapshot_assignment;
 pub mod source;
+mod spec_rules;
 pub mod storage;
 pub mod template;
 pub mod topology;
@@ -84,6 +85,7 @@ fn finished(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     crd.metadata.annotations.get_or_insert_default().insert("helm.sh/resource-policy".into(), "keep".into());
     let roots = crd.spec.versions.iter_mut().filter_map(|v| v.schema.as_mut()?.open_api_v3_schema.as_mut());
     for root in roots {
+        spec_rules::join(root);
         let Some(properties) = root.properties.as_mut() else { continue };
         if let Some(status) = properties.get_mut("status").filter(|status| has_defaults(status)) {
             status.default = Some(JSON(serde_json::json!({})));
