@@ -41,6 +41,8 @@ pub mod volume;
 pub(crate) mod words;
 pub mod workload;
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON, JSONSchemaProps,
 };
@@ -79,14 +81,21 @@ pub fn all_crds() -> Vec<CustomResourceDefinition> {
     .into()
 }
 
+/// Kinds whose objects moor makes, and nobody else changes.
+const OWN_KINDS: [&str; 3] = ["Attachment", "PluginInstance", "VolumeHandle"];
+
 /// What the derive cannot say. A status that is absent reads as its defaults, so that the first state of an object's life is
 /// visible in kubectl without a write. A spec in which nothing is required may be absent itself.
 fn finished(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    let is_own = OWN_KINDS.contains(&crd.spec.names.kind.as_str());
     crd.metadata.annotations.get_or_insert_default().insert("helm.sh/resource-policy".into(), "keep".into());
     let roots = crd.spec.versions.iter_mut().filter_map(|v| v.schema.as_mut()?.open_api_v3_schema.as_mut());
     for root in roots {
         spec_rules::join(root);
         let Some(properties) = root.properties.as_mut() else { continue };
+        for written_by_moor in written_by_moor(properties, is_own) {
+            written_by_moor.x_kubernetes_map_type = Some("atomic".to_owned());
+        }
         if let Some(status) = properties.get_mut("status").filter(|status| has_defaults(status)) {
             status.default = Some(JSON(serde_json::json!({})));
             status.nullable = None;
@@ -97,6 +106,20 @@ fn finished(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
         }
     }
     crd
+}
+
+/// What moor alone writes. Of each the API server remembers as a whole who wrote it, not field by field, which takes it a fifth
+/// of all its time for a write (ADR 54). A merge patch changes single fields of it as before.
+fn written_by_moor(
+    properties: &mut BTreeMap<String, JSONSchemaProps>,
+    is_own: bool,
+) -> impl Iterator<Item = &mut JSONSchemaProps> {
+    properties.iter_mut().filter_map(move |(name, schema)| match name.as_str() {
+        "status" => Some(schema),
+        "spec" if is_own => Some(schema),
+        "spec" => schema.properties.as_mut()?.get_mut("assignment"),
+        _ => None,
+    })
 }
 
 fn has_defaults(schema: &JSONSchemaProps) -> bool {
