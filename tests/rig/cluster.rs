@@ -147,10 +147,16 @@ impl Cluster {
         found.await.unwrap_or_else(|_| panic!("never happened: {what}; instead:\n{}", shows()))
     }
 
+    /// Removes all PersistentVolumes, whoever uses them.
+    pub async fn remove_persistent_volumes(&self) {
+        let admin = &self.admin;
+        remove(&Api::<PersistentVolume>::all(admin.clone()), |_| Api::all(admin.clone())).await;
+    }
+
     /// Removes all Pods, PersistentVolumeClaims and PersistentVolumes, finalizers or not.
     pub async fn remove_pods_and_their_volumes(&self) {
         let admin = &self.admin;
-        remove(&Api::<PersistentVolume>::all(admin.clone()), |_| Api::all(admin.clone())).await;
+        self.remove_persistent_volumes().await;
         let pods = |ns: &str| Api::<Pod>::namespaced(admin.clone(), ns);
         remove(&Api::<Pod>::all(admin.clone()), pods).await;
         let claims = |ns: &str| Api::<PersistentVolumeClaim>::namespaced(admin.clone(), ns);

@@ -84,6 +84,8 @@ pub(super) async fn a_volume_that_is_being_deleted_ends_the_call(cluster: Arc<Cl
     assert!(status.message().contains("Volume data is being deleted"), "{status}");
     let alone = || async { rig.pod_claims().await.len() == 1 };
     rig.poll("only the claim of the Pod that has the volume is left", alone).await;
+    // The Volume goes with that claim, and would leave its storage to the PersistentVolume.
+    cluster.remove_persistent_volumes().await;
     gone(&rig, &kubelet, &["pod-a", "pod-b"]).await;
 }
 
