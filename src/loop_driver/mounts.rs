@@ -11,14 +11,14 @@ use rustix::mount::{
 };
 
 use super::error::Error;
-use crate::mount_table::{Mount, Table};
+use crate::mount_table::{Mount, Table, text_of};
 
 const TABLE: &str = "/proc/self/mountinfo";
 
 /// What is mounted, from this process's point of view.
 pub(super) fn table() -> Result<Table, Error> {
     let bytes = fs::read(TABLE).map_err(Error::io("read", Path::new(TABLE)))?;
-    Ok(Table::read(&String::from_utf8_lossy(&bytes)))
+    Ok(Table::read(&text_of(&bytes)))
 }
 
 /// What is mounted at `path`; of several over each other, the one that is seen.

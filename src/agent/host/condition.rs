@@ -55,7 +55,7 @@ pub(crate) enum Condition {
 /// How the file system is that is mounted at `path`.
 pub(crate) async fn of_file_system(path: &HostPath) -> Condition {
     let at = path.clone();
-    let read = move |_: &Path| Ok(mounts::read_table(at.as_path())?.at(at.as_path()).pop().cloned());
+    let read = move |_: &Path| mounts::in_table(at.as_path());
     let mount = match KERNEL.at(&HostPath::recorded(TABLE), read).await {
         Ok(Some(mount)) => mount,
         Ok(None) => return Condition::NotMounted,

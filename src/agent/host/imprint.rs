@@ -11,7 +11,7 @@ use super::paths::HostPath;
 use super::recent::Recent;
 use crate::agent::failed_at::failed_at;
 use crate::attachment::record::Imprint;
-use crate::mount_table::{Mount, Table};
+use crate::mount_table::{Mount, Table, text_of};
 
 /// The table of the mount namespace in which the calling thread is.
 const OF_THREAD: &str = "/proc/thread-self/mountinfo";
@@ -70,7 +70,8 @@ pub(crate) async fn elsewhere(
             Ok((fs::read(path).map_err(&failed)?, kubelet))
         };
         let (table, kubelet) = node.run(read)?;
-        Ok(outside(&Table::read(&String::from_utf8_lossy(&table)), &kubelet, &imprints))
+        let of_them = |device: &str, root: &str, _: &str| imprints.iter().any(|i| i.may_be_of(device, root));
+        Ok(outside(&Table::read_those(&text_of(&table), of_them), &kubelet, &imprints))
     };
     LOOKS.at(&HostPath::recorded(OF_THREAD), look).await
 }
@@ -85,14 +86,13 @@ fn outside(table: &Table, kubelet: &Path, imprints: &[Imprint]) -> Vec<String> {
 async fn own_table() -> Result<std::sync::Arc<String>, HostError> {
     let read = |path: &Path| {
         let table = fs::read(path).map_err(failed_at(path, HostError::Look))?;
-        // Somebody else's path may be anything.
-        Ok(String::from_utf8_lossy(&table).into_owned())
+        Ok(text_of(&table).into_owned())
     };
     OWN.get(async || KERNEL.at(&HostPath::recorded(TABLE), read).await).await
 }
 
 fn topmost(table: &str, path: &HostPath) -> Option<Imprint> {
-    Table::read(table).at(path.as_path()).pop().map(Mount::imprint)
+    Table::read_at(table, path.as_path()).at(path.as_path()).pop().map(Mount::imprint)
 }
 
 impl Mount {
@@ -117,7 +117,7 @@ impl Mount {
     /// Whether this mount shows the imprint's part of the file system, or something in it.
     pub(crate) fn is_part_of(&self, imprint: &Imprint) -> bool {
         let within_source = imprint.source.as_ref().is_none_or(|source| is_within(&self.source, source));
-        self.device == imprint.device && is_within(self.kept_root(), &imprint.root) && within_source
+        imprint.may_be_of(&self.device, &self.root) && within_source
     }
 
     /// Whether a part of this mount's path has this name.
@@ -126,8 +126,20 @@ impl Mount {
     }
 
     fn kept_root(&self) -> &str {
-        self.root.strip_suffix(REMOVED).unwrap_or(&self.root)
+        kept(&self.root)
     }
+}
+
+impl Imprint {
+    /// Whether a mount with this device and root may show its part of the file system, or something in it.
+    fn may_be_of(&self, device: &str, root: &str) -> bool {
+        self.device == device && is_within(kept(root), &self.root)
+    }
+}
+
+/// The root of a mount, whether its directory is there or was removed.
+fn kept(root: &str) -> &str {
+    root.strip_suffix(REMOVED).unwrap_or(root)
 }
 
 fn is_within(path: &str, whole: &str) -> bool {

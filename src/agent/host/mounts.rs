@@ -15,7 +15,7 @@ use super::directories;
 use super::error::HostError;
 use super::paths::HostPath;
 use crate::agent::failed_at::failed_at;
-use crate::mount_table::{Mount, Table};
+use crate::mount_table::{Mount, Table, text_of};
 
 pub(crate) const TABLE: &str = "/proc/self/mountinfo";
 /// A folder per block device, by its number.
@@ -114,8 +114,9 @@ async fn look_by(looks: &'static Bounded, path: &HostPath) -> Result<Option<Devi
 pub(crate) async fn is_mounted_within(path: &HostPath) -> Result<bool, HostError> {
     let path = path.clone();
     let read = move |_: &Path| {
-        let table = read_table(path.as_path())?;
-        Ok(table.all().iter().any(|mount| mount.point.starts_with(path.as_path())))
+        let table = read(path.as_path())?;
+        let within = |_: &str, _: &str, point: &str| Path::new(point).starts_with(path.as_path());
+        Ok(!Table::read_those(&text_of(&table), within).all().is_empty())
     };
     KERNEL.at(&HostPath::recorded(TABLE), read).await
 }
@@ -143,8 +144,7 @@ fn is_device_now(path: &Path) -> bool {
 async fn may_hang(path: &HostPath) -> Result<Option<Mount>, HostError> {
     let path = path.clone();
     let read = move |_: &Path| {
-        let found = read_table(path.as_path())?.at(path.as_path()).pop().cloned();
-        Ok(found.filter(|mount| !IN_MEMORY.contains(&mount.kind.as_str())))
+        Ok(in_table(path.as_path())?.filter(|mount| !IN_MEMORY.contains(&mount.kind.as_str())))
     };
     KERNEL.at(&HostPath::recorded(TABLE), read).await
 }
@@ -218,14 +218,18 @@ fn look_now(path: &Path) -> Result<Option<Device>, HostError> {
 
 /// The device of the topmost mount at exactly `path` in the kernel's table.
 fn look_in_table(path: &Path) -> Result<Option<Device>, HostError> {
-    Ok(read_table(path)?.at(path).pop().map(|mount| Device(mount.device.clone())))
+    Ok(in_table(path)?.map(|mount| Device(mount.device)))
 }
 
-/// The table of mounts, to find `path` in it.
-pub(super) fn read_table(path: &Path) -> Result<Table, HostError> {
-    let table = fs::read(TABLE).map_err(failed_at(path, HostError::Look))?;
-    // Somebody else's path may be anything.
-    Ok(Table::read(&String::from_utf8_lossy(&table)))
+/// What is mounted at exactly `path`, by the kernel's table; of several over each other the one that is seen.
+pub(super) fn in_table(path: &Path) -> Result<Option<Mount>, HostError> {
+    let table = read(path)?;
+    Ok(Table::read_at(&text_of(&table), path).at(path).pop().cloned())
+}
+
+/// The kernel's table, to find `path` in it.
+fn read(path: &Path) -> Result<Vec<u8>, HostError> {
+    fs::read(TABLE).map_err(failed_at(path, HostError::Look))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::mount_table::{Mount, Place, Table};
+use crate::mount_table::{Mount, Place, Table, text_of};
 
 const NAMESPACE: &str = "ns/mnt";
 
@@ -46,8 +46,7 @@ pub(super) fn take(proc: &Path) -> io::Result<Vec<Space>> {
         if seen.is_none()
             && let Ok(table) = fs::read(folder.join("mountinfo"))
         {
-            // A path that is no text must not hide the others.
-            let table = Table::read(&String::from_utf8_lossy(&table));
+            let table = Table::read(&text_of(&table));
             *seen = Some(Space { namespace, process, table });
         }
     }
