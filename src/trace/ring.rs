@@ -1,6 +1,7 @@
 //! The memory of an agent's calls, bounded by their number and their bytes.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
@@ -32,6 +33,21 @@ struct Ring {
     next: u64,
     bytes: usize,
     calls: BTreeMap<u64, Call>,
+    /// The numbers of the calls about each volume: a busy agent takes in thousands while it keeps thousands.
+    of_each: HashMap<Subject, BTreeSet<u64>>,
+}
+
+/// Whom a call is about: a driver, and a volume of it or what else comes first.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Subject {
+    driver: String,
+    first: Option<String>,
+}
+
+impl Subject {
+    fn of(call: &Call) -> Self {
+        Self { driver: call.driver.clone(), first: call.of.first().cloned() }
+    }
 }
 
 /// A call that begins.
@@ -91,14 +107,15 @@ impl Trace {
 
 impl Ring {
     fn add(&mut self, call: Call) -> u64 {
-        let same = |other: &Call| other.driver == call.driver && other.of.first() == call.of.first();
-        let of_it: Vec<u64> = self.calls.iter().filter(|(_, kept)| same(kept)).map(|(n, _)| *n).collect();
         let number = self.next;
         self.next += 1;
         self.bytes += size(&call);
+        let of_it = self.of_each.entry(Subject::of(&call)).or_default();
+        let oldest = of_it.first().copied().filter(|_| of_it.len() >= PER_VOLUME);
+        of_it.insert(number);
         self.calls.insert(number, call);
-        if of_it.len() >= PER_VOLUME {
-            self.remove(of_it[0]);
+        if let Some(oldest) = oldest {
+            self.remove(oldest);
         }
         self.fit();
         number
@@ -114,12 +131,14 @@ impl Ring {
         self.bytes += size(call);
         if went_well {
             let call = call.clone();
-            let is_repeated = |(n, kept): &(&u64, &Call)| {
-                **n != number
-                    && (&kept.rpc, &kept.driver, &kept.of) == (&call.rpc, &call.driver, &call.of)
+            let is_repeated = |kept: &Call| {
+                (&kept.rpc, &kept.of) == (&call.rpc, &call.of)
                     && kept.end.as_ref().is_some_and(|end| end.code.as_deref() == Some("Ok"))
             };
-            let repeated: Vec<u64> = self.calls.iter().filter(is_repeated).map(|(n, _)| *n).collect();
+            let others =
+                self.of_each.get(&Subject::of(&call)).into_iter().flatten().filter(|n| **n != number);
+            let is_one = |n: &&u64| self.calls.get(n).is_some_and(is_repeated);
+            let repeated: Vec<u64> = others.filter(is_one).copied().collect();
             for number in repeated {
                 self.remove(number);
             }
@@ -135,8 +154,13 @@ impl Ring {
     }
 
     fn remove(&mut self, number: u64) {
-        if let Some(call) = self.calls.remove(&number) {
-            self.bytes -= size(&call);
+        let Some(call) = self.calls.remove(&number) else { return };
+        self.bytes -= size(&call);
+        if let Entry::Occupied(mut of_it) = self.of_each.entry(Subject::of(&call)) {
+            of_it.get_mut().remove(&number);
+            if of_it.get().is_empty() {
+                of_it.remove();
+            }
         }
     }
 }
@@ -218,6 +242,31 @@ mod tests {
         let counted: usize = ring.calls.values().map(size).sum();
         assert!(ring.bytes == counted && counted <= BYTES && ring.calls.len() > 400, "{counted}");
         assert_eq!(ring.calls.keys().next_back(), Some(&999));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_known_of_each_volume_is_what_is_kept(
+            calls in proptest::collection::vec((0..3_u8, proptest::bool::ANY, proptest::bool::ANY), 0..300),
+        ) {
+            let trace = Arc::new(Trace::default());
+            let mut running = Vec::new();
+            for (of, is_question, ends) in calls {
+                running.push(begin(&trace, is_question, &of.to_string(), String::new()));
+                if ends {
+                    end(running.swap_remove(0), "Ok");
+                }
+            }
+            let ring = trace.ring.lock();
+            let mut of_each: HashMap<Subject, BTreeSet<u64>> = HashMap::new();
+            for (number, call) in &ring.calls {
+                of_each.entry(Subject::of(call)).or_default().insert(*number);
+            }
+            proptest::prop_assert_eq!(&ring.of_each, &of_each);
+            proptest::prop_assert!(of_each.values().all(|numbers| numbers.len() <= PER_VOLUME));
+            proptest::prop_assert_eq!(ring.bytes, ring.calls.values().map(size).sum::<usize>());
+            drop(ring);
+        }
     }
 
     #[test]

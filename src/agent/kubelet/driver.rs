@@ -94,7 +94,7 @@ impl Driver {
         let is_recorded =
             |stored: &Stored| stored.record.targets.values().any(|target| is_it(Some(&target.name)));
         let known = claims.iter().any(|claim| is_it(claim.metadata.name.as_deref()))
-            || self.agent.records.with_traces().iter().any(is_recorded);
+            || self.agent.records.any_with_traces(is_recorded);
         match NoClaim::unless(known) {
             Some(none) => Unanswered::last_word(none, code, why),
             None => Unanswered::Again(why),

@@ -86,5 +86,5 @@ async fn is_abandoned(agent: &Agent, claim: &VolumeClaim) -> Result<bool, HostEr
 /// Whether anything may be on the node for a claim.
 fn is_recorded(agent: &Agent, claim: &VolumeClaim) -> bool {
     let uid = ClaimUid::of(&claim.metadata);
-    agent.records.with_traces().iter().any(|stored| stored.record.targets.contains_key(&uid))
+    agent.records.any_with_traces(|stored| stored.record.targets.contains_key(&uid))
 }

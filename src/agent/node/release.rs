@@ -1,7 +1,7 @@
 //! After a mount is gone: the volume is given on only when nobody uses it on this node any more
 //! (docs/adr/0010-the-kernel-says-when-a-volume-is-free.md).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::agent::calls::failure::{Failure, Fence};
 use crate::agent::host::error::HostError;
 use crate::agent::host::imprint;
 use crate::agent::host::paths::HostPath;
-use crate::agent::host::users::{self, Question, Users};
+use crate::agent::host::users::{self, Question, Recorded, Users};
 use crate::agent::records::store::Stored;
 use crate::api::conditions::first_few;
 use crate::api::instance::FORCE_UNDO;
@@ -43,7 +43,7 @@ impl Pass {
             left,
             by_right: targets.chain(staged).collect(),
             folders: self.agent.paths.of_volumes().map(|folder| folder.text()).into(),
-            recorded: recorded(&self.agent.records.with_traces()),
+            recorded: self.recorded(),
             staged: stored.record.staged != Done::No && stored.staging_imprint.is_some(),
             unstaged: stored.record.staged == Done::No,
             writers: claim.is_some(),
@@ -91,6 +91,14 @@ impl Pass {
         Ok(())
     }
 
+    /// The directories of moor's own that the records of what is mounted speak of, when they are asked for.
+    fn recorded(&self) -> Recorded {
+        let records = self.agent.records.clone();
+        Recorded::new(move || {
+            records.with_traces().iter().flat_map(|stored| directories(&stored.record)).collect()
+        })
+    }
+
     /// Removes the targets that were kept because somebody else had something mounted on them.
     async fn remove_targets(&self, unmounted: &BTreeMap<String, Left>, record: &Record, view: &View) {
         let of_claims = unmounted.iter().filter(|(uid, _)| **uid != *record.attachment_uid);
@@ -126,13 +134,10 @@ impl Pass {
 }
 
 /// The directories of moor's own that a record speaks of.
-fn recorded(all: &[Stored]) -> BTreeSet<String> {
-    let of = |record: &Record| {
-        let targets = record.targets.values().filter_map(|target| Path::new(&target.path).parent());
-        let staged = (record.staged != Done::No).then(|| record.staging_path.clone());
-        targets.map(|above| above.to_string_lossy().into_owned()).chain(staged).collect::<Vec<_>>()
-    };
-    all.iter().flat_map(|stored| of(&stored.record)).collect()
+fn directories(record: &Record) -> Vec<String> {
+    let targets = record.targets.values().filter_map(|target| Path::new(&target.path).parent());
+    let staged = (record.staged != Done::No).then(|| record.staging_path.clone());
+    targets.map(|above| above.to_string_lossy().into_owned()).chain(staged).collect()
 }
 
 /// The first of the paths, and how many more there are: who uses what was there, and what ends the wait, have to fit into

@@ -9,7 +9,7 @@
 //! same reason nothing of a VolumeHandle is written before its files are as they should be: the undo of an old one must
 //! not come after the staging of a new one.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ use tokio::sync::Semaphore;
 
 use super::files;
 pub use super::files::{RecordError, Unreadable};
+use super::known::Known;
 use super::state_disk::StateDisk;
 pub use super::stored::Stored;
 use crate::agent::failed_at::failed_at;
@@ -35,7 +36,7 @@ const WRITES: usize = 32;
 #[derive(Debug)]
 pub struct Records {
     directory: PathBuf,
-    known: Mutex<HashMap<AttachmentUid, Stored>>,
+    known: Mutex<Known>,
     /// Files that may say more than the copy in memory: UID of the Attachment, and the VolumeHandle's name.
     deferred: Mutex<BTreeMap<AttachmentUid, String>>,
     doubts: Doubts,
@@ -53,10 +54,9 @@ impl Records {
         let fail = failed_at(directory, RecordError::Open);
         fs::create_dir_all(directory).map_err(&fail)?;
         let found = files::read_all(directory)?;
-        let known = found.records.into_iter().map(|stored| (stored.record.attachment_uid.clone(), stored));
         Ok(Self {
             directory: directory.to_owned(),
-            known: Mutex::new(known.collect()),
+            known: Mutex::new(found.records.into_iter().collect()),
             deferred: Mutex::default(),
             doubts: Doubts::open(directory).map_err(&fail)?,
             unreadable: Mutex::new(found.unreadable),
@@ -131,6 +131,12 @@ impl Records {
         self.those(|stored| stored.record.has_traces())
     }
 
+    /// Whether something is true of a record of what is, or may be, mounted.
+    #[must_use]
+    pub fn any_with_traces(&self, is_one: impl Fn(&Stored) -> bool) -> bool {
+        self.known.lock().values().any(|stored| stored.record.has_traces() && is_one(stored))
+    }
+
     /// The records that the API server does not account for.
     #[must_use]
     pub fn forgotten(&self) -> Vec<Stored> {
@@ -143,10 +149,10 @@ impl Records {
         self.known.lock().get(attachment_uid).cloned()
     }
 
-    /// The records of a VolumeHandle.
+    /// The records of a VolumeHandle, in the order of their UIDs.
     #[must_use]
     pub fn of_handle(&self, handle_name: &str) -> Vec<Stored> {
-        self.those(|stored| stored.record.handle_name == handle_name)
+        self.known.lock().of_handle(handle_name).cloned().collect()
     }
 
     /// The records of which something is true, in the order of their UIDs.
@@ -221,7 +227,7 @@ impl Records {
 
     /// Changes the copy in memory only, for what a look at the mounts has shown: it is looked at again after a restart.
     pub fn note(&self, stored: Stored) {
-        self.known.lock().insert(stored.record.attachment_uid.clone(), stored);
+        self.known.lock().insert(stored);
     }
 
     /// Removes a record, for its Attachment is undone, and with it what could not be read of the same Attachment: a

@@ -8,6 +8,7 @@ mod words;
 
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,7 +48,7 @@ pub(crate) struct Question {
     /// The folders of moor's own in which volumes are mounted.
     pub folders: Vec<String>,
     /// The directories in `folders` that some record speaks of.
-    pub recorded: BTreeSet<String>,
+    pub recorded: Recorded,
     /// Whether the staging path is mounted, so that the file system is in use by moor itself.
     pub staged: bool,
     /// Whether the driver has given the volume up: NodeUnstageVolume is done, or the driver has none.
@@ -58,6 +59,24 @@ pub(crate) struct Question {
     pub kept_by_driver: Vec<String>,
     /// The driver's process.
     pub driver: Option<i32>,
+}
+
+/// Tells the directories that some record speaks of. There are as many as there are claims on the node, so they are asked for
+/// only where something looks foreign.
+#[derive(Clone)]
+pub(crate) struct Recorded(Arc<dyn Fn() -> BTreeSet<String> + Send + Sync>);
+
+impl Recorded {
+    /// As `tell` tells them.
+    pub fn new(tell: impl Fn() -> BTreeSet<String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(tell))
+    }
+}
+
+impl fmt::Debug for Recorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Recorded")
+    }
 }
 
 /// Finds the users of what was unmounted. The kernel's own tables come first, which no file system can keep from
@@ -162,8 +181,7 @@ impl Question {
     fn copies<'a>(&self, tables: &'a Tables) -> Option<Vec<Copy<'a>>> {
         let by_right = tables.places(self.by_right.iter());
         let theirs = tables.places(self.left.values().map(|left| &left.path));
-        // As many as there are claims on the node, and asked about only where something looks foreign.
-        let recorded = LazyCell::new(|| tables.places(self.recorded.iter()));
+        let recorded = LazyCell::new(|| tables.places((self.recorded.0)().iter()));
         let known = || tables.survey.iter().filter(|space| tables.are_own(space));
         let inside = |folder| known().filter_map(move |space| space.table.place_in(Path::new(folder)));
         let folders: Vec<Place> = self.folders.iter().flat_map(inside).collect();

@@ -29,7 +29,7 @@ fn question() -> Question {
         left,
         by_right: BTreeSet::new(),
         folders: ["/k/staging", "/k/targets", "/k/claims"].map(str::to_owned).into(),
-        recorded: ["/k/claims/c-2".to_owned()].into(),
+        recorded: Recorded::new(|| ["/k/claims/c-2".to_owned()].into()),
         staged: false,
         unstaged: true,
         writers: false,
