@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use schemars::{JsonSchema, Schema};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::capability::{AccessMode, AttachmentMode, MountOptions};
 use super::conditions::CallFailure;
@@ -43,26 +43,27 @@ use super::secrets::{SecretFor, SecretName, SecretRefs, chosen};
     printcolumn = r#"{"name":"Attempts","type":"integer","jsonPath":".status.attempts","priority":1}"#,
     printcolumn = r#"{"name":"Next Try","type":"string","jsonPath":".status.nextRetry","priority":1}"#,
     printcolumn = r#"{"name":"Handle","type":"string","jsonPath":".spec.volumeHandle","priority":1}"#,
-    validation = Rule::new("self.spec.fixed == oldSelf.spec.fixed && self.spec.nodeName == oldSelf.spec.nodeName && self.spec.volumeHandle == oldSelf.spec.volumeHandle && self.spec.volume == oldSelf.spec.volume && self.spec.accessMode == oldSelf.spec.accessMode").message("what an Attachment stands for is fixed when it is created: delete it to have it undone").field_path(".spec"),
-    validation = Rule::new("!has(oldSelf.spec.lost) || (has(self.spec.lost) && self.spec.lost == oldSelf.spec.lost)").message("spec.lost is never withdrawn").field_path(".spec.lost"),
-    validation = Rule::new("!has(oldSelf.status) || (has(self.status) && {'Taken': 0, 'Attached': 1, 'NodeDetached': 2, 'ControllerDetached': 3}[self.status.state] >= {'Taken': 0, 'Attached': 1, 'NodeDetached': 2, 'ControllerDetached': 3}[oldSelf.status.state])").message("status.state never goes back").field_path(".status.state")
+    validation = Rule::new("!has(oldSelf.spec.lost) || (has(self.spec.lost) && self.spec.lost == oldSelf.spec.lost)").message("spec.lost is never withdrawn").field_path(".spec.lost")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct AttachmentSpec {
     /// The Volume it was made for.
+    #[schemars(transform = stays)]
     pub volume: VolumeRef,
     /// The volume as its driver knows it.
-    #[schemars(length(min = 1, max = 1024))]
+    #[schemars(length(min = 1, max = 1024), transform = stays)]
     pub volume_handle: String,
     /// Node on which the volume is used.
-    #[schemars(schema_with = "super::schema::object_name")]
+    #[schemars(schema_with = "super::schema::object_name", transform = stays)]
     pub node_name: String,
     /// How the volume is used; the same for every claim that joins.
+    #[schemars(transform = stays)]
     pub access_mode: AccessMode,
     /// Who attaches and detaches. Absent where the driver has no ControllerPublishVolume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<ControllerRef>,
     /// Everything else that the undo needs, fixed at creation.
+    #[schemars(transform = stays)]
     pub fixed: Fixed,
     /// Set when the node was declared lost: its part of the undo is skipped. Never withdrawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -112,7 +113,8 @@ pub(super) fn is_first(tenure: &i64) -> bool {
     *tenure == 0
 }
 
-/// What an Attachment needs to be made and undone, copied so that it survives the objects it came from.
+/// What an Attachment needs to be made and undone, copied so that it survives the objects it came from. Each field is required or
+/// has a default: that one is taken away is then seen as a change of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Fixed {
@@ -140,7 +142,7 @@ pub struct Fixed {
     #[schemars(length(max = 256))]
     pub node_id: String,
     /// Boot of the node at creation: by it a node that was registered anew is recognised.
-    #[serde(default, rename = "bootID", skip_serializing_if = "String::is_empty")]
+    #[serde(default, rename = "bootID")]
     #[schemars(length(max = 63))]
     pub boot_id: String,
     /// File system or block device.
@@ -153,18 +155,18 @@ pub struct Fixed {
     #[serde(default)]
     pub mount_options: MountOptions,
     /// The group that the driver gives the volume to, where kubelet leaves that to the driver (CSI VOLUME_MOUNT_GROUP).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 128))]
+    #[serde(default, deserialize_with = "none_if_empty", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(max = 128), extend("default" = ""))]
     pub volume_mount_group: Option<String>,
     /// Context from the volume's creation, opaque.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default)]
     #[schemars(schema_with = "super::schema::string_map")]
     pub volume_context: BTreeMap<String, String>,
     /// The Secrets that the Volume names for the calls.
     #[serde(default)]
     pub secrets: SecretRefs,
     /// Those of the Plugin, for calls for which the Volume names none, each as namespace/name.
-    #[serde(default, skip_serializing_if = "SecretRefs::is_empty")]
+    #[serde(default)]
     pub plugin_secrets: Box<SecretRefs>,
     /// ControllerPublishVolume is needed.
     pub attach: bool,
@@ -180,6 +182,16 @@ pub struct Fixed {
     /// does not say NodeDetached before it is closed.
     #[serde(default)]
     pub lingers: bool,
+}
+
+/// What an Attachment stands for stays: the undo goes by it.
+fn stays(schema: &mut Schema) {
+    let message = "what an Attachment stands for is fixed when it is created: delete it to have it undone";
+    super::schema::stays(schema, message);
+}
+
+fn none_if_empty<'de, D: Deserializer<'de>>(text: D) -> Result<Option<String>, D::Error> {
+    Ok(Option::<String>::deserialize(text)?.filter(|text| !text.is_empty()))
 }
 
 impl Attachment {
@@ -234,6 +246,9 @@ pub enum AttachmentState {
 pub struct AttachmentStatus {
     /// Where it is in its life.
     #[serde(default)]
+    #[schemars(extend("x-kubernetes-validations" = [{
+        "rule": "self == oldSelf || {'Taken': 0, 'Attached': 1, 'NodeDetached': 2, 'ControllerDetached': 3}[self] > {'Taken': 0, 'Attached': 1, 'NodeDetached': 2, 'ControllerDetached': 3}[oldSelf]",
+        "message": "status.state never goes back" }]))]
     pub state: AttachmentState,
     /// What ControllerPublishVolume answered, for the node's calls.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -264,4 +279,53 @@ pub struct AttachmentStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// The schema of the part of an Attachment at this path, as the API server gets it.
+    fn schema_of(path: &[&str]) -> Value {
+        let crds = crate::api::all_crds();
+        let crd = crds.iter().find(|crd| crd.spec.names.kind == "Attachment").unwrap();
+        let root = crd.spec.versions[0].schema.as_ref().unwrap().open_api_v3_schema.as_ref();
+        let root = serde_json::to_value(root.unwrap()).unwrap();
+        path.iter().fold(root, |schema, field| schema["properties"][field].clone())
+    }
+
+    /// Of a field that is absent before or after a write the API server does not ask whether it stays.
+    #[test]
+    fn every_field_that_stays_is_always_there_and_has_the_rule() {
+        let fields = |path: &[&str]| -> Vec<String> {
+            schema_of(path)["properties"].as_object().unwrap().keys().cloned().collect()
+        };
+        let below = |name: &'static str| {
+            fields(&["spec", name]).into_iter().map(move |field| vec![name.to_owned(), field])
+        };
+        let single = ["volumeHandle", "nodeName", "accessMode"].map(|name| vec![name.to_owned()]);
+        for path in single.into_iter().chain(below("volume")).chain(below("fixed")) {
+            let path: Vec<&str> = std::iter::once("spec").chain(path.iter().map(String::as_str)).collect();
+            let (name, above) = path.split_last().unwrap();
+            let schema = schema_of(&path);
+            let is_required = schema_of(above)["required"].as_array().unwrap().contains(&json!(name));
+            assert!(is_required || !schema["default"].is_null(), "{path:?} may be absent");
+            assert_ne!(schema["nullable"], json!(true), "{path:?} may be null");
+            let rules = schema["x-kubernetes-validations"].as_array().unwrap();
+            assert!(rules.iter().any(|rule| rule["rule"] == "self == oldSelf"), "{path:?} may change");
+        }
+    }
+
+    #[test]
+    fn an_empty_group_is_none() {
+        let of = |fixed: &Value| serde_json::from_value::<Fixed>(fixed.clone()).unwrap().volume_mount_group;
+        let mut fixed = serde_json::to_value(Fixed::default()).unwrap();
+        assert_eq!(of(&fixed), None);
+        for (group, read) in [(json!(""), None), (Value::Null, None), (json!("7"), Some("7".to_owned()))] {
+            fixed["volumeMountGroup"] = group;
+            assert_eq!(of(&fixed), read);
+        }
+    }
 }

@@ -55,8 +55,7 @@ use super::uid::AttachmentUid;
     validation = Rule::new("!has(self.spec.pod) || has(self.spec.nodeName)").message("a claim of a Pod needs spec.nodeName: such claims are made by the agent of the Pod's node").field_path(".spec.nodeName"),
     validation = Rule::new("!has(self.spec.pod) || has(self.spec.pod.persistentVolume) != has(self.spec.pod.inlineVolume)").message("spec.pod names either persistentVolume or inlineVolume: such claims are made by the agent of the Pod's node").field_path(".spec.pod"),
     validation = Rule::new("oldSelf.hasValue() || !has(self.spec.assignment)").optional_old_self(true).message("spec.assignment is written by the moor controller: remove it").field_path(".spec.assignment"),
-    validation = Rule::new("!has(oldSelf.spec.assignment) || (has(self.spec.assignment) && (self.spec.assignment == oldSelf.spec.assignment || (has(oldSelf.status) && has(oldSelf.status.yielded) && oldSelf.status.yielded == oldSelf.spec.assignment.attachmentUID)))").message("spec.assignment is written by the moor controller, and changes only after the node gave the Attachment back (status.yielded): leave it as it is, or delete this claim").field_path(".spec.assignment"),
-    validation = Rule::new("!has(oldSelf.status) || !(oldSelf.status.state in ['NodeDetached', 'Lost']) || (has(self.status) && self.status.state == oldSelf.status.state)").message("status.state NodeDetached and Lost are final").field_path(".status.state")
+    validation = Rule::new("!has(oldSelf.spec.assignment) || (has(self.spec.assignment) && (self.spec.assignment == oldSelf.spec.assignment || (has(oldSelf.status) && has(oldSelf.status.yielded) && oldSelf.status.yielded == oldSelf.spec.assignment.attachmentUID)))").message("spec.assignment is written by the moor controller, and changes only after the node gave the Attachment back (status.yielded): leave it as it is, or delete this claim").field_path(".spec.assignment")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeClaimSpec {
@@ -269,6 +268,9 @@ pub struct WaitingFor {
 pub struct VolumeClaimStatus {
     /// Where the claim is in its life.
     #[serde(default)]
+    #[schemars(extend("x-kubernetes-validations" = [{
+        "rule": "self == oldSelf || !(oldSelf in ['NodeDetached', 'Lost'])",
+        "message": "status.state NodeDetached and Lost are final" }]))]
     pub state: ClaimState,
     /// Path on the node at which the volume can be used. Only meaningful while the claim is Ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -4,6 +4,7 @@
 //! are CSI's own: 128 bytes for a string, 4 KiB for a map or the mount flags (CSI "Size Limits").
 
 use schemars::{Schema, SchemaGenerator, json_schema};
+use serde_json::{Map, Value, json};
 
 /// Up to 64 mount flags of 256 bytes.
 #[must_use]
@@ -147,6 +148,25 @@ pub fn quantity(_: &mut SchemaGenerator) -> Schema {
         "x-kubernetes-validations": [{
             "rule": "type(self) == int ? self > 0 : (isQuantity(self) && !quantity(self).isLessThan(quantity('1')))",
             "message": "must be a positive size of at least one byte, for example 1Gi" }] })
+}
+
+/// Has the API server refuse with `message` a write that changes the value; of an object, one that changes any field of it.
+///
+/// It compares values of single fields far faster than a whole object with other objects in it, and does not ask this of a field
+/// that is absent before or after the write: each has to be required, or to have a default (ADR 55).
+pub(super) fn stays(schema: &mut Schema, message: &str) {
+    let fields = schema.get_mut("properties").and_then(Value::as_object_mut);
+    let Some(fields) = fields else { return add_rule(schema.ensure_object(), message) };
+    for field in fields.values_mut().filter_map(Value::as_object_mut) {
+        add_rule(field, message);
+    }
+}
+
+fn add_rule(schema: &mut Map<String, Value>, message: &str) {
+    let rules = schema.entry("x-kubernetes-validations").or_insert_with(|| json!([]));
+    if let Some(rules) = rules.as_array_mut() {
+        rules.push(json!({ "rule": "self == oldSelf", "message": message }));
+    }
 }
 
 /// metav1 conditions, one per type.

@@ -11,6 +11,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{JSONSch
 pub(super) fn join(root: &mut JSONSchemaProps) {
     let Some(all) = root.x_kubernetes_validations.take() else { return };
     let (about_spec, others) = all.into_iter().partition::<Vec<_>, _>(is_about_spec);
+    if about_spec.len() == 1 {
+        // One alone is no dearer than what would come before it.
+        root.x_kubernetes_validations = Some(about_spec.into_iter().chain(others).collect());
+        return;
+    }
     let changed = joined("self.spec == oldSelf.spec", about_spec.iter().filter(|rule| !is_of_new(rule)));
     let new = joined(IS_CHANGED, about_spec.iter().filter(|rule| !compares(rule)));
     let new = new.map(|rule| ValidationRule { optional_old_self: Some(true), ..rule });
@@ -122,6 +127,12 @@ mod tests {
             ..ValidationRule::default()
         };
         assert_eq!(all, [changed, new, state]);
+    }
+
+    #[test]
+    fn a_rule_alone_stays_as_it_is() {
+        let lost = rule("!has(oldSelf.spec.lost)", "never withdrawn", ".spec.lost");
+        assert_eq!(joined_of(std::slice::from_ref(&lost)), [lost]);
     }
 
     #[test]

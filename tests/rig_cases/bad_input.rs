@@ -2,6 +2,7 @@
 
 mod edits;
 mod empty;
+mod fixed;
 mod handles;
 pub mod manifest;
 mod names;
@@ -50,6 +51,7 @@ pub const CASES: &[Case] = cases![
     empty::a_plugin_of_just_a_name_is_one,
     names::names_that_no_object_has_are_refused,
     names::a_claim_for_a_node_that_is_not_there_says_so,
+    fixed::what_an_attachment_stands_for_stays,
     edits::words_that_are_none_are_refused,
     edits::a_claim_is_set_back,
     edits::a_claim_is_called_detached,

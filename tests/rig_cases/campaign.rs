@@ -2,10 +2,10 @@
 //! schema allows, and back: each edit is refused with its message or answered, and after each that was taken back everything is
 //! as it was before.
 
-mod patch;
+pub mod patch;
 mod scene;
-mod schema;
-mod values;
+pub mod schema;
+pub mod values;
 
 use std::sync::Arc;
 

@@ -23,7 +23,7 @@ fn is_newer<K: ResourceExt>(seen: &K, edited: &K) -> bool {
 }
 
 /// A volume with data, mounted on node-2.
-async fn mounted(rig: &Rig, key: &str, claim: &str) -> String {
+pub async fn mounted(rig: &Rig, key: &str, claim: &str) -> String {
     rig.make_volume(&volume(key)).await;
     rig.make_claim(&volume_claim(claim, key, "node-2")).await;
     let path = rig.until_ready(claim).await;
@@ -31,7 +31,8 @@ async fn mounted(rig: &Rig, key: &str, claim: &str) -> String {
     path
 }
 
-async fn undo(rig: &Rig, key: &str, claim: &str) {
+/// Gives up the claim and the volume.
+pub async fn undo(rig: &Rig, key: &str, claim: &str) {
     rig.delete_claim(claim).await;
     rig.until_claim_gone(claim).await;
     rig.delete_volume(key).await;
