@@ -1,0 +1,167 @@
+//! Claims that are there and stay: what moor takes when nothing is asked of it beside them, and to be started again.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::cluster::Cluster;
+use crate::cost::{self, Requests};
+use crate::report::middle;
+use crate::rounds::{Load, Phase, chains, one_phase, request_of, warm_up};
+use crate::watch::Goal;
+
+/// How long a process may take to be ready.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Makes so many claims more, each of a Volume of its own, and measures beside all of them. The last is made by processes that
+/// were just started again.
+pub async fn add(cluster: &Arc<Cluster>, more: usize, at_once: usize, idle_for: Duration) -> Value {
+    cluster.run(None);
+    warm_up(cluster).await;
+    let load = |objects| Load { objects, at_once, one_by_one: false };
+    let mut objects = chains(cluster, more);
+    one_phase(cluster, Phase::MakeVolumes, load(more), None, &mut objects).await;
+    let last = objects.pop().unwrap();
+    if !objects.is_empty() {
+        one_phase(cluster, Phase::MakeClaims, load(more - 1), None, &mut objects).await;
+    }
+    until_settled(cluster).await;
+    let idle = idle(cluster, idle_for).await;
+    let memory = memory(cluster);
+    let restart = restart(cluster, last.name(), last.node()).await;
+    cluster.stop().await;
+    json!({"idle": idle, "memory": memory, "restart": restart})
+}
+
+/// What the processes have now, of the agents the one in the middle and the one that has most.
+#[allow(clippy::cast_precision_loss, reason = "bytes of a process")]
+fn memory(cluster: &Cluster) -> Value {
+    let (controller, agents) = cluster.memory();
+    let [median, _, most] = middle(agents.into_iter().map(|bytes| bytes as f64));
+    json!({"controllerBytes": controller, "agentBytes": median, "largestAgentBytes": most})
+}
+
+/// Waits until a second passes in which nothing is written.
+async fn until_settled(cluster: &Cluster) {
+    let writes = async || -> f64 {
+        let taken = cluster.counters().await.taken;
+        taken.iter().filter(|((verb, _), _)| cost::is_write(verb)).map(|(_, count)| count).sum()
+    };
+    let mut before = writes().await;
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let now = writes().await;
+        #[allow(clippy::float_cmp, reason = "whole numbers")]
+        if now == before {
+            return;
+        }
+        before = now;
+    }
+}
+
+async fn idle(cluster: &Cluster, time: Duration) -> Value {
+    let before = cluster.counters().await;
+    let cpu_before = cluster.cpu();
+    tokio::time::sleep(time).await;
+    let cpu_after = cluster.cpu();
+    let after = cluster.counters().await;
+    let cpu: serde_json::Map<_, _> =
+        cpu_after.iter().map(|(part, now)| ((*part).to_owned(), json!(now - cpu_before[part]))).collect();
+    json!({
+        "seconds": time.as_secs(),
+        "cpuMilliseconds": cpu,
+        "requests": cost::to_json(&cost::difference(&before.taken, &after.taken)),
+        "etcdBytes": after.etcd_bytes - before.etcd_bytes,
+    })
+}
+
+/// `kill -9` of all processes at once; they are started again, and a claim that is made at that moment is waited for.
+async fn restart(cluster: &Arc<Cluster>, name: &str, node: &str) -> Value {
+    let before = cluster.counters().await;
+    cluster.kill();
+    let started = Instant::now();
+    cluster.run(None);
+    cluster.claims.begin(Goal::Ready);
+    cluster.claims.sent(name);
+    let (method, body) = request_of(Phase::MakeClaims, name, node);
+    cluster.ask(method, "volumeclaims", name, &body).await;
+    let ready = async {
+        for actor in cluster.actors.values() {
+            until_ready(actor.port).await;
+        }
+        started.elapsed().as_secs_f64()
+    };
+    let claim = async {
+        cluster.claims.until_all_are_there().await;
+        started.elapsed().as_secs_f64()
+    };
+    let (ready, claim) = tokio::join!(ready, claim);
+    until_settled(cluster).await;
+    // A new process has no CPU time of before.
+    let cpu = cluster.cpu();
+    let after = cluster.counters().await;
+    let requests = cost::difference(&before.taken, &after.taken);
+    let writes: Requests = requests.iter().filter(|((verb, _), _)| cost::is_write(verb)).map(clone).collect();
+    json!({
+        "secondsUntilAllAreReady": ready,
+        "secondsUntilANewClaimIsReady": claim,
+        "cpuMilliseconds": {"controller": cpu["controller"], "agents": cpu["agents"]},
+        "writes": cost::to_json(&writes),
+        "requests": cost::to_json(&requests),
+    })
+}
+
+fn clone<K: Clone, V: Clone>((key, value): (&K, &V)) -> (K, V) {
+    (key.clone(), value.clone())
+}
+
+/// Waits until /readyz of a process says that it is.
+async fn until_ready(port: u16) {
+    let end = Instant::now() + PATIENCE;
+    while !is_ready(port).await {
+        assert!(Instant::now() < end, "a process of moor is not ready");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn is_ready(port: u16) -> bool {
+    let ask = async {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+        stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: moor\r\nConnection: close\r\n\r\n").await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    ask.await.is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+}
+
+/// For people, a line each.
+pub fn shown(claims: usize, figures: &Value) -> String {
+    let counts = |of: &Value| {
+        let counts = of.as_object().unwrap().iter();
+        let text: Vec<_> =
+            counts.map(|(what, count)| format!("{what} {:.0}", count.as_f64().unwrap())).collect();
+        if text.is_empty() { "none".to_owned() } else { text.join(", ") }
+    };
+    let mebibytes = |of: &Value| of.as_f64().unwrap() / f64::from(1 << 20);
+    let (idle, memory, restart) = (&figures["idle"], &figures["memory"], &figures["restart"]);
+    format!(
+        "{claims} Ready claims, {} s idle: CPU ms {}; requests (no Leases, no watches): {}\n\
+         {claims} Ready claims, memory: controller {:.0} MiB, an agent {:.0} MiB, the largest {:.0} MiB\n\
+         {claims} Ready claims, kill -9 of all processes: /readyz of all after {:.2} s, a new claim Ready after {:.2} s, CPU ms \
+         {}; writes (no Leases): {}\n",
+        idle["seconds"],
+        counts(&idle["cpuMilliseconds"]),
+        counts(&idle["requests"]),
+        mebibytes(&memory["controllerBytes"]),
+        mebibytes(&memory["agentBytes"]),
+        mebibytes(&memory["largestAgentBytes"]),
+        restart["secondsUntilAllAreReady"].as_f64().unwrap(),
+        restart["secondsUntilANewClaimIsReady"].as_f64().unwrap(),
+        counts(&restart["cpuMilliseconds"]),
+        counts(&restart["writes"]),
+    )
+}
