@@ -5,6 +5,7 @@ use k8s_openapi::api::storage::v1::CSIStorageCapacity;
 
 use super::key::{Place, VolumeKey};
 use crate::api::attachment::ControllerRef;
+use crate::api::conditions::{SILENT, find};
 use crate::api::names::{AGENTS, agent_lease_name, agent_of_lease};
 use crate::api::{Attachment, PluginInstance, Snapshot, SnapshotState, Volume, VolumeClaim, VolumeHandle};
 use crate::heartbeat::Forgotten;
@@ -19,6 +20,10 @@ pub(crate) const BY_VOLUME: Index = Index("volume");
 pub(crate) const BY_HANDLE: Index = Index("handle");
 /// Attachments by their node.
 pub(crate) const BY_NODE: Index = Index("node");
+/// Attachments by their node's name and UID: [`machine_of`].
+pub(crate) const BY_MACHINE: Index = Index("machine");
+/// Claims that say that their node is silent, under the index's own name.
+pub(crate) const TOLD_OF_SILENCE: Index = Index("told-of-silence");
 /// Attachments by their driver and node: a [`Place`].
 pub(crate) const BY_PLACE: Index = Index("place");
 /// Volumes, Snapshots, PluginInstances, Attachments, CSIStorageCapacity objects and the Pods of workloads by their Plugin.
@@ -50,7 +55,21 @@ pub(crate) fn nobody(driver: &str) -> String {
 }
 
 pub(crate) fn claim_cache() -> Cache<VolumeClaim> {
-    Cache::new(&["claims"]).with_index(BY_VOLUME, |c: &VolumeClaim| vec![VolumeKey::of_claim(c).to_string()])
+    Cache::new(&["claims"])
+        .with_index(BY_VOLUME, |c: &VolumeClaim| vec![VolumeKey::of_claim(c).to_string()])
+        .with_index(TOLD_OF_SILENCE, |c: &VolumeClaim| {
+            is_told_of_silence(c).then(|| TOLD_OF_SILENCE.0.to_owned()).into_iter().collect()
+        })
+}
+
+/// Whether a claim says that its node is silent, and somebody has to take that back when it is over.
+pub(crate) fn is_told_of_silence(claim: &VolumeClaim) -> bool {
+    claim.status.as_ref().is_some_and(|s| !s.state.is_final() && find(&s.conditions, SILENT).is_some())
+}
+
+/// The key of [`BY_MACHINE`] of an Attachment.
+pub(crate) fn machine_of(attachment: &Attachment) -> String {
+    format!("{}/{}", attachment.spec.node_name, attachment.spec.fixed.node_uid)
 }
 
 pub(crate) fn attachment_cache() -> Cache<Attachment> {
@@ -59,6 +78,7 @@ pub(crate) fn attachment_cache() -> Cache<Attachment> {
         .with_index(BY_HANDLE, |a: &Attachment| vec![a.spec.fixed.handle_name.clone()])
         .with_index(BY_PLUGIN, |a: &Attachment| vec![a.spec.fixed.plugin_name.clone()])
         .with_index(BY_NODE, |a: &Attachment| vec![a.spec.node_name.clone()])
+        .with_index(BY_MACHINE, |a: &Attachment| vec![machine_of(a)])
         .with_index(BY_CONTROLLER, |a: &Attachment| name_of(a.spec.controller.as_ref()))
         .with_index(BY_PLACE, |a: &Attachment| {
             let (driver, node) = (a.spec.fixed.driver_name.clone(), a.spec.node_name.clone());

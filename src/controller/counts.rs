@@ -35,15 +35,38 @@ const ATTACHMENTS: [AttachmentState; 4] = [
 const COUNTED: [(&str, &str); 4] =
     [("controller", "expected"), ("controller", "healthy"), ("node", "expected"), ("node", "healthy")];
 
-/// Counts everything anew. `silent` are the agents that are not heard, `told` the Plugins that were counted before.
-pub(crate) fn count(ctx: &Context, silent: &BTreeSet<String>, told: &mut BTreeSet<String>) {
+/// What was counted last, and of what. There may be very many objects, and most of the time nothing changes.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    /// The Plugins of which instances were counted.
+    plugins: BTreeSet<String>,
+    /// The changes of the caches of claims, and of what else is counted by its state.
+    claims: Option<u64>,
+    volumes: Option<[u64; 3]>,
+    /// When the claim was made that has waited for the longest, and when the one was deleted that has been leaving for the longest.
+    oldest_waiting: Option<Timestamp>,
+    oldest_leaving: Option<Timestamp>,
+}
+
+/// Counts what has changed. `silent` are the agents that are not heard.
+pub(crate) fn count(ctx: &Context, silent: &BTreeSet<String>, counted: &mut Counted) {
     let metrics = &ctx.metrics;
     metrics.queue_depth.get_or_create(&QueueLabels { queue: "volumes" }).set(number(ctx.queue.len()));
     let kept_from_pods = ctx.plugins.all().iter().filter(|plugin| is_kept_from_pods(plugin)).count();
     metrics.plugins_kept_from_pods.set(number(kept_from_pods));
-    instances(ctx, told);
-    claims(ctx);
-    volumes(ctx);
+    instances(ctx, &mut counted.plugins);
+    // Before the looks: what changes meanwhile is looked at again.
+    let of_claims = Some(ctx.claims.changes());
+    if std::mem::replace(&mut counted.claims, of_claims) != of_claims {
+        claims(ctx, counted);
+    }
+    let now = Timestamp::now();
+    metrics.oldest_waiting_claim_seconds.set(age(now, counted.oldest_waiting));
+    metrics.oldest_leaving_claim_seconds.set(age(now, counted.oldest_leaving));
+    let of_volumes = Some([ctx.volumes.changes(), ctx.snapshots.changes(), ctx.attachments.changes()]);
+    if std::mem::replace(&mut counted.volumes, of_volumes) != of_volumes {
+        volumes(ctx);
+    }
     metrics.silent_nodes.set(number(silent.len()));
     let forgotten = ctx.instances.all().into_iter().filter_map(|instance| {
         instance.status.as_ref().map(|status| status.forgotten.len() + status.forgotten_handles.len())
@@ -86,20 +109,18 @@ fn instances(ctx: &Context, told: &mut BTreeSet<String>) {
     *told = now;
 }
 
-fn claims(ctx: &Context) {
-    let (metrics, claims) = (&ctx.metrics, ctx.claims.all());
+fn claims(ctx: &Context, counted: &mut Counted) {
+    let claims = ctx.claims.all();
     let state = |claim: &VolumeClaim| claim.status.as_ref().map(|s| s.state).unwrap_or_default();
-    by_state(&metrics.claims, claims.iter().map(|claim| state(claim)), CLAIMS);
-    let now = Timestamp::now();
+    by_state(&ctx.metrics.claims, claims.iter().map(|claim| state(claim)), CLAIMS);
     let waits = |claim: &VolumeClaim| {
         let is_wanted = claim.metadata.deletion_timestamp.is_none() && !state(claim).is_final();
         is_wanted && claim.spec.assignment.is_none()
     };
     let waiting = claims.iter().filter(|claim| waits(claim));
-    let waiting = waiting.filter_map(|claim| claim.metadata.creation_timestamp.as_ref());
-    metrics.oldest_waiting_claim_seconds.set(oldest(now, waiting));
+    counted.oldest_waiting = earliest(waiting.filter_map(|claim| claim.metadata.creation_timestamp.as_ref()));
     let leaving = claims.iter().filter_map(|claim| claim.metadata.deletion_timestamp.as_ref());
-    metrics.oldest_leaving_claim_seconds.set(oldest(now, leaving));
+    counted.oldest_leaving = earliest(leaving);
 }
 
 fn volumes(ctx: &Context) {
@@ -145,9 +166,13 @@ fn by_state<S: Copy + Eq + Hash + Debug>(
     }
 }
 
-/// How long ago the earliest of these was, in seconds; 0 if there is none.
-fn oldest<'a>(now: Timestamp, times: impl Iterator<Item = &'a Time>) -> i64 {
-    times.map(|time| time.0.as_second()).min().map_or(0, |first| (now.as_second() - first).max(0))
+fn earliest<'a>(times: impl Iterator<Item = &'a Time>) -> Option<Timestamp> {
+    times.map(|time| time.0).min()
+}
+
+/// How long ago this was, in seconds; 0 if there is none.
+fn age(now: Timestamp, time: Option<Timestamp>) -> i64 {
+    time.map_or(0, |time| (now.as_second() - time.as_second()).max(0))
 }
 
 fn number(counted: usize) -> i64 {

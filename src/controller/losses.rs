@@ -4,11 +4,12 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::caches::is_told_of_silence;
 use super::context::Context;
 use super::nodes::cached_facts;
 use super::observe::Observed;
 use crate::api::attachment::Lost;
-use crate::api::conditions::{self, Desired, Reason, SILENT, find, is_true};
+use crate::api::conditions::{self, Desired, Reason, SILENT, is_true};
 use crate::api::names::agent_lease_name;
 use crate::api::{Attachment, AttachmentState, AttachmentUid, ClaimState, VolumeClaim, VolumeClaimStatus};
 use crate::attachment::AttachmentSeen;
@@ -87,7 +88,7 @@ pub(crate) async fn tell(ctx: &Context, seen: &Observed) -> Result<(), ApiError>
         };
         if let Some(desired) = wanted {
             write(ctx, object, |status| set(status, object, &desired)).await?;
-        } else if waits_for_an_end(object) && is_over(ctx, claim) {
+        } else if is_told_of_silence(object) && is_over(ctx, claim) {
             let unsay = |status: &mut VolumeClaimStatus| status.conditions.retain(|c| c.type_ != SILENT);
             write(ctx, object, unsay).await?;
         }
@@ -116,12 +117,6 @@ async fn silence(
     }
     ctx.leases.refresh(&ctx.lease_api, &agent_lease_name(&attachment.node)).await?;
     Ok(by_caches())
-}
-
-/// Whether a claim has the condition NodeSilent and has not ended itself, so that it can be told when the silence is
-/// over.
-pub(crate) fn waits_for_an_end(claim: &VolumeClaim) -> bool {
-    claim.status.as_ref().is_some_and(|s| !s.state.is_final() && find(&s.conditions, SILENT).is_some())
 }
 
 /// Whether the silence of the claim's node is over: its agent was heard, or the claim is not bound to it any more. A

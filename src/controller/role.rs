@@ -10,6 +10,7 @@ use thiserror::Error;
 use tokio::task::JoinSet;
 
 use super::args::ControllerArgs;
+use super::caches::{BY_CONTROLLER, BY_MACHINE, TOLD_OF_SILENCE, machine_of};
 use super::concern;
 use super::context::Context;
 use super::counts;
@@ -19,13 +20,15 @@ use super::known::Known;
 use super::persistent_volumes::PersistentVolumes;
 use super::unreadable::{self, Told};
 use super::{
-    agent_leases, capacities, contents, copies, events, exports, forgotten, imports, losses, missing, modify,
-    nodes, pass, plugins, provision, reclaim, relief, resize, restarts, snapshot_events, snapshots,
+    agent_leases, capacities, contents, copies, events, exports, forgotten, imports, missing, modify, nodes,
+    pass, plugins, provision, reclaim, relief, resize, restarts, snapshot_events, snapshots,
 };
 use crate::admin::{self, Admin, AdminError};
+use crate::api::Volume;
 use crate::api::attachment::ControllerRef;
 use crate::api::names::agent_lease_name;
 use crate::heartbeat::{AgentOnNode, HeardAgent};
+use crate::k8s::cache::{Cache, Cached};
 use crate::k8s::events::{Recorder, Role};
 use crate::k8s::lease::election::Timing;
 use crate::k8s::lease::{ApiLeases, Candidate, Election, ElectionEnd};
@@ -241,7 +244,7 @@ async fn listen(ctx: Arc<Context>) {
     let mut awaited = BTreeSet::new();
     let mut told = Told::new();
     let mut silent = BTreeSet::new();
-    let (mut illnesses, mut counted) = (restarts::Illnesses::default(), BTreeSet::new());
+    let (mut illnesses, mut counted) = (restarts::Illnesses::default(), counts::Counted::default());
     let mut tick = tokio::time::interval(TICK);
     loop {
         tick.tick().await;
@@ -294,13 +297,13 @@ fn listen_to_ghosts(ctx: &Context, before: &HashMap<String, Degree>) -> HashMap<
             ctx.queue.sweep(key);
         }
     };
-    for handle in ctx.handles.all() {
+    for handle in of_missing(ctx, &ctx.handles, |handle| handle.spec.controller.as_ref()) {
         ask(handle.spec.controller.as_ref(), Key::of_owner(&handle.spec.volume));
     }
-    for attachment in ctx.attachments.all() {
+    for attachment in of_missing(ctx, &ctx.attachments, |attachment| attachment.spec.controller.as_ref()) {
         ask(attachment.spec.controller.as_ref(), Key::of_owner(&attachment.spec.volume));
     }
-    for volume in ctx.volumes.all() {
+    for volume in of_missing(ctx, &ctx.volumes, Volume::caller) {
         ask(volume.caller(), Key::of(&volume));
     }
     for snapshot in snapshot_events::unsettled(ctx) {
@@ -309,26 +312,39 @@ fn listen_to_ghosts(ctx: &Context, before: &HashMap<String, Degree>) -> HashMap<
     now
 }
 
+/// The objects of which the controller instance is not there. Of all that have the same instance one is looked at, since there may
+/// be very many, and this is asked every few seconds.
+fn of_missing<K: Cached>(
+    ctx: &Context,
+    cache: &Cache<K>,
+    controller: impl Fn(&K) -> Option<&ControllerRef>,
+) -> Vec<Arc<K>> {
+    let all = cache.one_of_each(BY_CONTROLLER);
+    let named = all.iter().filter_map(|one| controller(one));
+    let missing = named.filter(|c| ctx.instances.get(&c.instance).is_none());
+    missing.flat_map(|c| cache.by_index(BY_CONTROLLER, &c.instance)).collect()
+}
+
 /// As [`listen`], for the nodes of Attachments, whose instances may be gone with their Node.
 fn listen_to_nodes(ctx: &Context, before: &Degrees) -> Degrees {
     let mut now = Degrees::new();
     let unheard = NodeDegree::default();
-    for attachment in ctx.attachments.all() {
-        let agent = AgentOnNode::of_attachment(&attachment);
-        let before = before.get(&agent).unwrap_or(&unheard);
-        let degree = now.entry(agent.clone()).or_insert_with(|| {
-            let own = self::degree(ctx, &agent.lease, ctx.leases.silent_for(&agent));
-            (own, ctx.leases.heard_beside(&agent))
-        });
-        if before != degree {
-            ctx.queue.sweep(Key::of_owner(&attachment.spec.volume));
+    for one in ctx.attachments.one_of_each(BY_MACHINE) {
+        let agent = AgentOnNode::of_attachment(&one);
+        let own = self::degree(ctx, &agent.lease, ctx.leases.silent_for(&agent));
+        let degree = (own, ctx.leases.heard_beside(&agent));
+        if before.get(&agent).unwrap_or(&unheard) != &degree {
+            for attachment in ctx.attachments.by_index(BY_MACHINE, &machine_of(&one)) {
+                ctx.queue.sweep(Key::of_owner(&attachment.spec.volume));
+            }
         }
+        now.insert(agent, degree);
     }
     // Who was told of a silence by an earlier leader is told of its end by this one.
-    for claim in ctx.claims.all().iter().filter(|claim| losses::waits_for_an_end(claim)) {
+    for claim in ctx.claims.by_index(TOLD_OF_SILENCE, TOLD_OF_SILENCE.0) {
         let bound = claim.spec.assignment.as_ref().map(AgentOnNode::of_assignment);
         if bound.and_then(|agent| now.get(&agent)).is_none_or(|((degree, _), _)| *degree == 0) {
-            ctx.queue.sweep(Key::of_claim(claim));
+            ctx.queue.sweep(Key::of_claim(&claim));
         }
     }
     now

@@ -3,15 +3,23 @@
 //! What is in it may be old, what is not in it may exist: presence may be acted on, because every write
 //! carries a resourceVersion; absence is confirmed by [`super::read`] (rule R1).
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, core::ClusterResourceScope};
 use parking_lot::{Mutex, RwLock};
 use tokio::{sync::watch, time::Instant};
 
+use super::index::{Index, IndexFn, Uid};
 use super::read::Readable;
-use super::store::{Change, Index, IndexFn, Named, Origin, Store, Uid, version};
+use super::store::{Change, Named, Origin, Store, version};
 use super::unreadable::{Unreadable, UnreadableSet};
 
 /// kubectl's copy of the object inside the object.
@@ -30,6 +38,7 @@ type HasValue<K> = fn(&K, &str) -> bool;
 pub struct Cache<K> {
     store: RwLock<Store<K>>,
     on_change: RwLock<Vec<OnChange<K>>>,
+    changes: AtomicU64,
     unreadable: Mutex<UnreadableSet>,
     sources: Vec<Source>,
     selection: Option<(String, HasValue<K>)>,
@@ -61,6 +70,7 @@ impl<K: Cached> Cache<K> {
         Self {
             store: RwLock::new(Store::new(u8::try_from(sources.len()).unwrap_or(8))),
             on_change: RwLock::default(),
+            changes: AtomicU64::new(0),
             unreadable: Mutex::default(),
             sources,
             selection: None,
@@ -138,6 +148,18 @@ impl<K: Cached> Cache<K> {
     #[must_use]
     pub fn by_index(&self, index: Index, key: &str) -> Vec<Arc<K>> {
         self.store.read().by_index(index, key)
+    }
+
+    /// Of each key of `index` one of the objects under it: what all of them have in common is asked of one.
+    #[must_use]
+    pub fn one_of_each(&self, index: Index) -> Vec<Arc<K>> {
+        self.store.read().one_of_each(index)
+    }
+
+    /// A number that is another one after each change of an object in the cache.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 
     /// Every object, in no order.
@@ -274,6 +296,7 @@ impl<K: Cached> Cache<K> {
         if changes.peek().is_none() {
             return;
         }
+        self.changes.fetch_add(1, Ordering::AcqRel);
         let hooks = self.on_change.read().clone();
         for change in changes {
             for hook in &hooks {

@@ -9,6 +9,7 @@ pub mod client;
 pub(crate) mod error;
 pub(crate) mod events;
 pub(crate) mod exec;
+mod index;
 pub mod lease;
 pub(crate) mod node;
 pub(crate) mod pod;
@@ -25,8 +26,9 @@ pub(crate) mod write;
 pub(crate) use cache::Cache;
 pub(crate) use error::ApiError;
 pub use events::EventReason;
+pub(crate) use index::Index;
 pub(crate) use queue::{Next, Queue};
-pub(crate) use store::{Index, Named};
+pub(crate) use store::Named;
 pub(crate) use update::Written;
 pub(crate) use write::{Created, Writer};
 

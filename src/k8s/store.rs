@@ -7,7 +7,7 @@
 //!   remembered, so that the late response of an earlier write cannot bring it back.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     fmt,
     sync::Arc,
 };
@@ -15,19 +15,11 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 
-/// UID of an object, shared between the maps.
-pub(super) type Uid = Arc<str>;
+use super::index::{Index, IndexFn, Keyed, Uid};
 
 /// Tombstones kept. A late response is at most one request timeout old; at the 100 deletions per
 /// second that one API server manages, this is more than a minute.
 const TOMBSTONES: usize = 8192;
-
-/// Computes the keys under which an index finds an object.
-pub(super) type IndexFn<K> = fn(&K) -> Vec<String>;
-
-/// The name of an index of a cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Index(pub &'static str);
 
 /// The name of an object with its namespace, which is empty for a kind that has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,12 +69,6 @@ struct Entry<K> {
     unseen: Option<u8>,
 }
 
-struct Keyed<K> {
-    index: Index,
-    keys: IndexFn<K>,
-    map: HashMap<String, BTreeSet<Uid>>,
-}
-
 #[derive(Default)]
 struct Tombstones {
     left_at: HashMap<Uid, u64>,
@@ -130,7 +116,7 @@ impl<K: Resource> Store<K> {
 
     /// Adds an index; called before the first object arrives.
     pub fn add_index(&mut self, index: Index, keys: IndexFn<K>) {
-        self.indexes.push(Keyed { index, keys, map: HashMap::new() });
+        self.indexes.push(Keyed::new(index, keys));
     }
 
     /// Takes in an object as of its resourceVersion.
@@ -253,9 +239,14 @@ impl<K: Resource> Store<K> {
     }
 
     pub fn by_index(&self, index: Index, key: &str) -> Vec<Arc<K>> {
-        let found = self.indexes.iter().find(|keyed| keyed.index == index);
-        let uids = found.and_then(|keyed| keyed.map.get(key));
-        uids.into_iter().flatten().filter_map(|uid| self.by_uid(uid)).collect()
+        let found = self.indexes.iter().filter(|keyed| keyed.index == index);
+        found.flat_map(|keyed| keyed.under(key)).filter_map(|uid| self.by_uid(uid)).collect()
+    }
+
+    /// Of each key of an index one object.
+    pub fn one_of_each(&self, index: Index) -> Vec<Arc<K>> {
+        let found = self.indexes.iter().filter(|keyed| keyed.index == index);
+        found.flat_map(Keyed::one_of_each).filter_map(|uid| self.by_uid(uid)).collect()
     }
 
     pub fn all(&self) -> Vec<Arc<K>> {
@@ -277,27 +268,6 @@ impl<K> Entry<K> {
         if let Origin::Stream(stream) = origin {
             self.seen |= bit(stream);
             self.unseen = None;
-        }
-    }
-}
-
-impl<K> Keyed<K> {
-    fn update(&mut self, uid: &Uid, old: Option<&K>, new: Option<&K>) {
-        let before = old.map(self.keys).unwrap_or_default();
-        let after = new.map(self.keys).unwrap_or_default();
-        if before == after {
-            return;
-        }
-        for key in before {
-            if let Some(uids) = self.map.get_mut(&key) {
-                uids.remove(uid);
-                if uids.is_empty() {
-                    self.map.remove(&key);
-                }
-            }
-        }
-        for key in after {
-            self.map.entry(key).or_default().insert(uid.clone());
         }
     }
 }

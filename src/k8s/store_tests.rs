@@ -183,7 +183,7 @@ fn indexes_follow_changes_and_removal() {
     );
     store.leave(&meta("v", "u1", 7), 0);
     assert_eq!(store.by_index(Index("node"), "n2").len(), 0);
-    assert!(store.indexes.iter().all(|index| index.map.is_empty()), "no empty sets stay behind");
+    assert!(store.indexes.iter().all(Keyed::is_empty), "no empty sets stay behind");
     assert!(store.names.is_empty());
 }
 
