@@ -17,14 +17,17 @@ pub(super) fn give_up(scene: &Scene<'_>, caller: &ControllerRef) -> Result<Due, 
     if scene.own_handle().is_some() { remove_handle(scene) } else { free(scene) }
 }
 
-/// Removes the VolumeHandle, after a quorum LIST found no Attachment.
+/// Removes the VolumeHandle, after quorum LISTs found no Attachment, and nothing that is being made of the Volume.
+///
+/// Before DeleteVolume was ordered both were looked for, behind the last closing: since then nobody is granted the Volume, and
+/// nothing begins of it. The API server looks at all Attachments there are for each such LIST.
 pub(super) fn remove_handle(scene: &Scene<'_>) -> Result<Due, Look> {
-    if scene.handle.is_none() || !scene.live_locks()?.is_empty() {
-        return Ok(Due::Nothing);
-    }
-    // Before DeleteVolume was ordered it was looked for, and nothing begins of a Volume that is deleted.
     let ordered = scene.volume.and_then(|volume| volume.spec.assignment.as_ref());
     let is_looked_for = ordered.is_some_and(|now| now.operation == VolumeOperation::Delete);
+    let locks = if is_looked_for { scene.locks } else { scene.live_locks()? };
+    if scene.handle.is_none() || !locks.is_empty() {
+        return Ok(Due::Nothing);
+    }
     if !is_looked_for
         && let Some(own) = scene.own_handle()
         && let Some(by) = scene.copied_by(&own.volume_uid)?

@@ -295,6 +295,17 @@ fn a_volume_handle_is_opened_removed_and_ordered_away_when_nothing_is_left() {
     assert_eq!(step(&known, &Looked::default()), LeaderStep::Rest, "the watch tells when it is gone");
 }
 
+/// The order to delete it came behind the last closing, after a LIST that found no Attachment.
+#[test]
+fn behind_the_order_to_delete_nothing_is_listed_again() {
+    let gone = leaving(VolumeOperation::Delete, "node-1", VolumeState::Deleted);
+    let handle = Some(HandleSeen { epoch: 2, ..lock(true, "node-1") });
+    let observed = Observed { volume: Some(gone), handle, ..open() };
+    assert_eq!(step(&observed, &Looked::default()), LeaderStep::RemoveHandle);
+    let held = Observed { locks: vec![attachment()], ..observed };
+    assert_eq!(step(&held, &Looked::default()), LeaderStep::Rest, "whatever it is, it is there");
+}
+
 /// So that they are read at once.
 #[test]
 fn what_is_listed_is_known_before_any_list_is_read() {

@@ -235,10 +235,12 @@ proptest! {
                 prop_assert!(!orders || is_free);
             }
             LeaderStep::RemoveHandle => {
-                prop_assert!(looked.locks.as_ref().is_some_and(Vec::is_empty));
                 let now = observed.volume.as_ref().and_then(|volume| volume.spec.assignment.as_ref());
+                // Both before that order, which comes behind the last closing.
                 let was_looked_for = now.is_some_and(|now| now.operation == VolumeOperation::Delete);
-                prop_assert!(was_looked_for || looked.copied_by == Some(None));
+                let is_free = looked.locks.as_ref().is_some_and(Vec::is_empty) && looked.copied_by == Some(None);
+                prop_assert!(is_free || (was_looked_for && observed.locks.is_empty()));
+                prop_assert!(handle.unwrap().closing);
             }
             LeaderStep::BeginClosing { last } => {
                 let volume = observed.volume.as_ref().unwrap();
