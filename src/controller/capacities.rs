@@ -103,7 +103,7 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
         Err(ApiError::Conflict(_)) => Next::Again,
         Err(error) => {
             tracing::warn!(plugin = name, %error, "cannot tell the scheduler how much room its driver has");
-            Next::Retry
+            error.next()
         }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) async fn run(ctx: &Context, claim: &ProvisionedFor) -> Next {
         Err(ApiError::Conflict(_)) => Next::Again,
         Err(error) => {
             tracing::warn!(%claim, %error, "a claim that was copied cannot be let go");
-            Next::Retry
+            error.next()
         }
     }
 }

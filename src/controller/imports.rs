@@ -91,7 +91,7 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
         Err(ApiError::Conflict(_)) => Next::Again,
         Err(error) => {
             tracing::warn!(volume = name, %error, "cannot look for its PersistentVolume");
-            Next::Retry
+            error.next()
         }
     }
 }

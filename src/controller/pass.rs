@@ -52,7 +52,7 @@ pub(crate) async fn run(ctx: &Context, volume: &VolumeKey) -> Next {
                     Next::Done | Next::After(_) if told.untold => Next::Retry,
                     Next::Done => recheck.map_or(Next::Done, Next::After),
                     Next::After(later) => Next::After(recheck.map_or(later, |recheck| recheck.min(later))),
-                    next @ (Next::Again | Next::Retry) => next,
+                    next @ (Next::Again | Next::Retry | Next::Unanswered) => next,
                 };
             }
             Err(ApiError::Conflict(request)) => {
@@ -61,7 +61,7 @@ pub(crate) async fn run(ctx: &Context, volume: &VolumeKey) -> Next {
             Err(error) => {
                 tracing::warn!(%volume, %error, "pass failed");
                 refusals::tell(ctx, &seen, &verdicts, &error);
-                return Next::Retry;
+                return error.next();
             }
         }
     }

@@ -43,7 +43,7 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
         Err(ApiError::Conflict(_)) => return Next::Again,
         Err(error) => {
             tracing::warn!(plugin = name, %error, "cannot settle its CSIDriver");
-            (error.refusal().map(Some), Next::Retry)
+            (error.refusal().map(Some), error.next())
         }
     };
     let Some(plugin) = plugin else {
@@ -51,7 +51,7 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
             Ok(()) => settled,
             Err(error) => {
                 tracing::warn!(plugin = name, %error, "cannot remove its workloads");
-                Next::Retry
+                error.next()
             }
         };
     };
@@ -63,7 +63,7 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
         Ok(None) | Err(ApiError::Conflict(_)) => return Next::Again,
         Err(error) => {
             tracing::warn!(plugin = name, %error, "cannot settle its workloads");
-            return Next::Retry;
+            return error.next();
         }
     };
     let selected = |i: &PluginInstance| is_selected(ctx, &plugin, i);
@@ -74,7 +74,7 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
         Ok(settled) => settled,
         Err(error) => {
             tracing::warn!(plugin = name, %error, "cannot look who makes its controller calls");
-            return Next::Retry;
+            return error.next();
         }
     };
     let active::Settled { balancing, found, active } = calls;
@@ -87,7 +87,7 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
         Ok(found) => orphans::say(&mut status, found),
         Err(error) => {
             error.log(name, "cannot look who has what no object stands for");
-            return Next::Retry;
+            return error.next();
         }
     };
     if runs.are_unwritten() {
@@ -122,7 +122,7 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
         Ok(_) | Err(ApiError::Conflict(_)) => by_another.map_or(settled, |(_, told)| Next::After(told)),
         Err(error) => {
             tracing::warn!(plugin = name, %error, "cannot write status");
-            Next::Retry
+            error.next()
         }
     }
 }
@@ -138,7 +138,7 @@ async fn serve_again(ctx: &Context, plugin: &Plugin, restored: &Plugin) -> Next 
         Ok(_) | Err(ApiError::Conflict(_)) => Next::Again,
         Err(error) => {
             tracing::warn!(plugin = name, %error, "cannot serve it to Pods again");
-            Next::Retry
+            error.next()
         }
     }
 }

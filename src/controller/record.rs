@@ -34,7 +34,7 @@ pub(crate) async fn waiting(ctx: &Context, seen: &Observed, verdicts: &[(ClaimUi
         Err(ApiError::Conflict(_)) => Next::Again,
         Err(error) => {
             tracing::warn!(volume = %seen.key, %error, "cannot record what its claims wait for");
-            Next::Retry
+            error.next()
         }
     }
 }

@@ -47,7 +47,7 @@ pub(crate) async fn run(ctx: &Context, key: &VolumeKey) -> Next {
             }
             Err(error) => {
                 tracing::warn!(snapshot = %key, %error, "pass failed");
-                return Next::Retry;
+                return error.next();
             }
         }
     }

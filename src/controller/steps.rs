@@ -29,7 +29,7 @@ pub(super) async fn run<F: Future<Output = Result<Option<Next>, ApiError>>>(
             }
             Err(error) => {
                 tracing::warn!(%object, %error, "{doing} failed");
-                return Next::Retry;
+                return error.next();
             }
         }
     }

@@ -16,8 +16,12 @@ pub struct Backoff {
 impl Backoff {
     /// Per object: 1 s doubling to 5 min, without a limit on attempts.
     pub const OBJECT: Self = Self { first: Duration::from_secs(1), max: Duration::from_secs(300) };
-    /// Per watch: as client-go's reflector, 800 ms doubling to 30 s.
-    pub const WATCH: Self = Self { first: Duration::from_millis(800), max: Duration::from_secs(30) };
+    /// Per object, where the API server did not answer: 1 s doubling to 8 s. What is sent when it does again is bounded by the
+    /// number of workers.
+    pub const UNANSWERED: Self = Self { first: Duration::from_secs(1), max: Duration::from_secs(8) };
+    /// Per watch: 800 ms, as client-go's reflector, doubling to 8 s. Until its watches are open again a process is blind; they go on
+    /// from where they were, which costs the API server next to nothing.
+    pub const WATCH: Self = Self { first: Duration::from_millis(800), max: Duration::from_secs(8) };
 
     /// Delay after `failures` failures in a row, the first being 1. Up to a fifth shorter than the
     /// exact power of two, so that objects which failed together do not return together.

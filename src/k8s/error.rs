@@ -6,6 +6,8 @@ use std::sync::Arc;
 use kube::core::Status;
 use thiserror::Error;
 
+use super::queue::Next;
+
 /// The request that an error is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -111,6 +113,17 @@ impl ApiError {
     pub fn refusal(&self) -> Option<String> {
         let is_refused = matches!(self.own(), Self::Forbidden { .. } | Self::Invalid { .. });
         is_refused.then(|| self.to_string())
+    }
+
+    /// When a pass that has failed by this is made again.
+    #[must_use]
+    pub fn next(&self) -> Next {
+        match self.own() {
+            Self::Conflict(_) => Next::Again,
+            Self::TimedOut { .. } => Next::Unanswered,
+            Self::Other { .. } if !self.is_undefined() => Next::Unanswered,
+            _ => Next::Retry,
+        }
     }
 
     /// Writes into the log that something was not said of an object, which is looked at again. That somebody has written it meanwhile
@@ -315,6 +328,20 @@ mod tests {
         }
         for message in ["etcdserver: too many requests", "etcdserver: request timed out"] {
             assert!(matches!(sorted(500, "", message, None), ApiError::Other { .. }), "{message}");
+        }
+    }
+
+    #[test]
+    fn what_the_api_server_did_not_answer_is_asked_again_soon() {
+        let next = |code, reason, name| sorted(code, reason, "", name).next();
+        for (code, reason) in [(429, "TooManyRequests"), (500, "InternalError"), (503, ""), (504, "Timeout")]
+        {
+            assert_eq!(next(code, reason, None), Next::Unanswered, "{code}");
+        }
+        assert_eq!(next(409, "Conflict", Some("c")), Next::Again);
+        for (code, reason) in [(403, "Forbidden"), (422, "Invalid"), (401, "Unauthorized"), (404, "NotFound")]
+        {
+            assert_eq!(next(code, reason, None), Next::Retry, "{code}");
         }
     }
 

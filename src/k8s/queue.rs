@@ -39,6 +39,9 @@ pub enum Next {
     After(Duration),
     /// It failed: once more after an object's backoff, or earlier if somebody adds it.
     Retry,
+    /// The API server did not answer, or had too much to do: once more after a short backoff. It is so for all objects, and over
+    /// for all of them at once, so none waits for long because it was tried often meanwhile.
+    Unanswered,
 }
 
 /// Keys to work on, now or later.
@@ -159,7 +162,8 @@ impl<T: Key> Queue<T> {
             let mut state = self.state.lock();
             let slot = state.slot(&key);
             slot.place = Place::Idle;
-            slot.failures = if next == Next::Retry { slot.failures.saturating_add(1) } else { 0 };
+            let failed = matches!(next, Next::Retry | Next::Unanswered);
+            slot.failures = if failed { slot.failures.saturating_add(1) } else { 0 };
             let failures = slot.failures;
             if std::mem::take(&mut slot.again) || next == Next::Again {
                 state.make_ready(key);
@@ -168,6 +172,7 @@ impl<T: Key> Queue<T> {
                     Next::Done | Next::Again => state.forget(&key),
                     Next::After(delay) => state.delay(key, now + delay),
                     Next::Retry => state.delay(key, now + Backoff::OBJECT.delay(failures)),
+                    Next::Unanswered => state.delay(key, now + Backoff::UNANSWERED.delay(failures)),
                 }
             }
         }

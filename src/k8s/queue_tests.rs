@@ -113,6 +113,21 @@ async fn failures_double_the_delay_and_success_resets_it() {
     assert!(queue.state.lock().slots.is_empty());
 }
 
+/// However long the API server was away.
+#[tokio::test(start_paused = true)]
+async fn what_was_not_answered_is_asked_again_within_seconds() {
+    let queue = queue();
+    queue.add("a");
+    for _ in 0..50 {
+        let key = queue.next().await;
+        let start = Instant::now();
+        queue.finish(key, Next::Unanswered);
+        assert_eq!(queue.next().await, "a");
+        assert!(start.elapsed() <= 8 * SECOND + Duration::from_millis(2));
+        queue.finish("a", Next::Unanswered);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_event_does_not_wait_for_the_backoff() {
     let queue = queue();

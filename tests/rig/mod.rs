@@ -15,6 +15,7 @@
 #![allow(unused_imports, reason = "the same")]
 
 mod agreement;
+mod api_faults;
 mod binder;
 pub mod chart;
 mod cluster;
@@ -53,6 +54,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+pub use api_faults::ApiFault;
 pub use binder::Binder;
 pub use cluster::{Cluster, LOOK, PATIENCE};
 pub use consumer::Consumer;
@@ -162,6 +164,7 @@ pub struct Rig {
     pub gate: Gate,
     pub fake: Fake,
     stalls: stall::Stalls,
+    api_faults: api_faults::ApiFaults,
     directory: PathBuf,
     longest_call: u64,
     termination_grace: u64,
@@ -193,6 +196,7 @@ impl Rig {
             journal,
             gate,
             stalls: stall::Stalls::default(),
+            api_faults: api_faults::ApiFaults::default(),
             directory,
             longest_call: options.longest_call,
             termination_grace: options.termination_grace,
@@ -228,7 +232,10 @@ impl Rig {
     }
 
     async fn open_door(&self, actor: &str, role: &Role<'_>) {
-        let upstream = tokio::sync::watch::Sender::new(Upstream::new(self.cluster.admin.clone()));
+        let upstream = tokio::sync::watch::Sender::new(Upstream::with_faults(
+            self.cluster.admin.clone(),
+            self.api_faults.clone(),
+        ));
         let led = upstream.subscribe();
         let (journal, gate, stalls) = (self.journal.clone(), self.gate.clone(), self.stalls.clone());
         let path = proxy::open(&self.directory, actor, role, led, journal, gate, stalls).await;

@@ -15,6 +15,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::NAMESPACE;
+use super::api_faults::{ApiFaults, Meets};
 use super::gate::{Gate, Side};
 use super::journal::{Event, Journal, Outcome, Write};
 use super::lag;
@@ -48,11 +49,17 @@ struct Door {
 pub struct Upstream {
     client: Client,
     reads: Arc<Mutex<Vec<String>>>,
+    faults: ApiFaults,
 }
 
 impl Upstream {
     pub fn new(client: Client) -> Self {
-        Self { client, reads: Arc::default() }
+        Self::with_faults(client, ApiFaults::default())
+    }
+
+    /// As [`Self::new`], with what is wrong there.
+    pub fn with_faults(client: Client, faults: ApiFaults) -> Self {
+        Self { client, reads: Arc::default(), faults }
     }
 
     /// The targets of all reads that were answered, in their order.
@@ -134,6 +141,13 @@ async fn pass(State(door): State<Arc<Door>>, request: Request) -> Response {
     let watched = watched(&parts.uri);
     let mut upstream = door.upstream.clone();
     let server = upstream.borrow_and_update().clone();
+    let meets = server.faults.meet(watched.is_some()).await;
+    if let Meets::Refused(refusal) = meets {
+        if let Some(open) = open {
+            open.end(Outcome::Answered(refusal.status().as_u16()));
+        }
+        return refusal;
+    }
     let read = (parts.method == Method::GET).then(|| parts.uri.to_string());
     let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
     let mut forwarded = http::Request::builder().method(parts.method).uri(target);
@@ -155,6 +169,9 @@ async fn pass(State(door): State<Arc<Door>>, request: Request) -> Response {
     if let Some(open) = open {
         open.end(Outcome::Answered(answer.status().as_u16()));
     }
+    if matches!(meets, Meets::LostAnswer) {
+        return StatusCode::BAD_GATEWAY.into_response();
+    }
     door.gate.pass(stop, Side::After).await;
     let (mut parts, body) = answer.into_parts();
     // Both are about the connection on the other side.
@@ -164,7 +181,8 @@ async fn pass(State(door): State<Arc<Door>>, request: Request) -> Response {
     let Some(kind) = watched else { return Response::from_parts(parts, body) };
     let held = door.stalls.hold(body.into_data_stream(), &door.actor, &kind);
     let late = lag::behind(held, lag::of(door.who, &kind));
-    Response::from_parts(parts, Body::from_stream(until_led_elsewhere(late, upstream)))
+    let breaking = server.faults.breaking(until_led_elsewhere(late, upstream));
+    Response::from_parts(parts, Body::from_stream(breaking))
 }
 
 /// The same stream, until its door leads to another API server: then it breaks, as one whose connection is lost.
@@ -191,6 +209,16 @@ where
 fn watched(uri: &Uri) -> Option<String> {
     let is_watch = uri.query()?.split('&').any(|part| part == "watch=true");
     is_watch.then(|| uri.path().rsplit('/').next().unwrap_or_default().to_owned())
+}
+
+/// Whether this target of a read is a LIST: of a collection, and no watch of it.
+pub(super) fn is_list(target: &str) -> bool {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let words: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let groups = if words.first() == Some(&"apis") { 3 } else { 2 };
+    let below = words.get(groups..).unwrap_or_default();
+    let is_collection = matches!(below, ["namespaces", _, _] | [_]);
+    is_collection && !query.split('&').any(|part| part == "watch=true")
 }
 
 /// What a request writes; nothing if it only reads.

@@ -63,6 +63,7 @@ mod volume_calls;
 mod volume_group_snapshots;
 mod volume_health;
 mod volume_snapshots;
+mod weak_api_server;
 mod workloads;
 mod writes;
 mod wrong_answers;
@@ -126,6 +127,7 @@ fn main() -> ExitCode {
         volume_group_snapshots::CASES,
         volume_health::CASES,
         volume_snapshots::CASES,
+        weak_api_server::CASES,
         workloads::CASES,
         writes::CASES,
         wrong_answers::CASES,

@@ -82,7 +82,11 @@ impl NotDone {
             Self::NotNow | Self::Unended => Next::After(PAUSE),
             Self::Busy => Next::After(LATER),
             Self::Api(ApiError::Conflict(_)) => Next::Again,
-            Self::Failed(_) | Self::Api(_) | Self::Record(_) | Self::Host(_) => {
+            Self::Api(ref error) => {
+                tracing::warn!(key, "{self}");
+                error.next()
+            }
+            Self::Failed(_) | Self::Record(_) | Self::Host(_) => {
                 tracing::warn!(key, "{self}");
                 Next::Retry
             }
@@ -98,7 +102,7 @@ impl Failure {
             Ok(()) | Err(ApiError::Conflict(_)) => Next::Again,
             Err(error) => {
                 tracing::warn!(key, failure = %self, "the failure cannot be written: {error}");
-                Next::Retry
+                error.next()
             }
         }
     }

@@ -41,7 +41,7 @@ pub async fn work(agent: Arc<Agent>, driver: String) -> Next {
         Err(ApiError::Conflict(_)) => Next::Again,
         Err(error) => {
             tracing::warn!(driver, "PluginInstance: {error}");
-            Next::Retry
+            error.next()
         }
     }
 }

@@ -16,7 +16,7 @@ pub(crate) async fn work(agent: Arc<Agent>, name: String) -> Next {
         && let Err(error) = agent.writer.delete_in(&agent.caches.claims, &*claim).await
     {
         tracing::warn!("{error}");
-        return Next::Retry;
+        return error.next();
     }
     // By now the claim itself says it. A call that waits for the next claim of this name is looked at again.
     if let Some(released) = agent.asked.deleted(&name).filter(|released| !released.handle.is_empty()) {

@@ -1,0 +1,120 @@
+//! An API server that is slow, refuses and breaks now and then, or is not there for a while: nothing is lost, nothing is done twice, and
+//! everything goes on by itself when it is well again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use moor::csi::Rpc;
+
+use crate::cases;
+use crate::rig::{ApiFault, CONTROLLER, Case, Cluster, Options, Rig, is_whole, volume, volume_claim};
+
+/// Volumes, each with a claim on one of the two nodes.
+const VOLUMES: usize = 8;
+
+fn names(of: &str) -> Vec<String> {
+    (0..VOLUMES).map(|number| format!("{of}-{number}")).collect()
+}
+
+async fn make(rig: &Rig, names: &[String]) {
+    for (number, name) in names.iter().enumerate() {
+        rig.make_volume(&volume(name)).await;
+        rig.make_claim(&volume_claim(name, name, ["node-1", "node-2"][number % 2])).await;
+    }
+}
+
+async fn until_ready(rig: &Rig, names: &[String]) {
+    for name in names {
+        rig.until_ready(name).await;
+    }
+}
+
+/// Each call that makes or undoes something has had its effect once: a driver is called again only where an answer was lost, and
+/// none of the driver's was.
+fn assert_called_once(rig: &Rig, names: &[String]) {
+    for name in names {
+        for rpc in
+            [Rpc::CreateVolume, Rpc::ControllerPublishVolume, Rpc::NodeStageVolume, Rpc::NodePublishVolume]
+        {
+            assert_eq!(rig.count(name, rpc), 1, "{name}: {rpc:?}\n{}", rig.story(name));
+        }
+    }
+}
+
+/// Everything takes longer, and that is all.
+async fn a_slow_one_makes_nothing_fail(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    rig.set_api_fault(ApiFault::Slow(Duration::from_millis(200)));
+    let all = names("slow");
+    make(&rig, &all).await;
+    until_ready(&rig, &all).await;
+    assert_called_once(&rig, &all);
+    rig.remove(&all, &all).await;
+}
+
+/// Of twelve requests one is refused and one loses its answer, watches break and are too old: each object comes to its end all the
+/// same, and in minutes, not in hours.
+async fn a_flaky_one_only_delays(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    rig.set_api_fault(ApiFault::Flaky);
+    let all = names("flaky");
+    make(&rig, &all).await;
+    until_ready(&rig, &all).await;
+    for name in &all {
+        rig.delete_claim(name).await;
+    }
+    for name in &all {
+        rig.until_claim_gone(name).await;
+    }
+    rig.set_api_fault(ApiFault::None);
+    rig.remove(&[""; 0], &all).await;
+}
+
+/// Longer than the leader's Lease lasts: the leader ends, and another one goes on.
+async fn an_absent_one_is_waited_for(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let (before, leaving, during) = (names("before"), names("leaving"), names("during"));
+    make(&rig, &before).await;
+    make(&rig, &leaving).await;
+    until_ready(&rig, &before).await;
+    until_ready(&rig, &leaving).await;
+    let nodes = ["node-1", "node-2"];
+    let listed = nodes.map(|node| rig.lists(node).len());
+
+    rig.set_api_fault(ApiFault::Absent);
+    make(&rig, &during).await;
+    for name in &leaving {
+        rig.delete_claim(name).await;
+    }
+    let away = if is_whole() { Duration::from_secs(60) } else { Duration::from_secs(25) };
+    tokio::time::sleep(away).await;
+    assert_eq!(
+        during.iter().map(|name| rig.count(name, Rpc::CreateVolume)).sum::<usize>(),
+        0,
+        "nobody was told"
+    );
+    rig.set_api_fault(ApiFault::None);
+
+    until_ready(&rig, &during).await;
+    for name in &leaving {
+        rig.until_claim_gone(name).await;
+    }
+    for all in [&before, &leaving, &during] {
+        assert_called_once(&rig, all);
+    }
+    // The agents did not end, and their watches have gone on from where they were: thousands of them would list at once. Each looks
+    // once which Attachments it has, because it was not heard for so long.
+    for (node, listed) in nodes.into_iter().zip(listed) {
+        let since = &rig.lists(node)[listed..];
+        let (own, others): (Vec<_>, Vec<_>) = since
+            .iter()
+            .filter(|list| list.contains("limit=500"))
+            .partition(|list| list.contains("/attachments?&fieldSelector=spec.nodeName"));
+        assert!(own.len() <= 1 && others.is_empty(), "{node}: {since:?}");
+    }
+    assert!(rig.lists(CONTROLLER).len() > 1);
+    rig.remove(&[before.clone(), during.clone()].concat(), &[before, leaving, during].concat()).await;
+}
+
+pub const CASES: &[Case] =
+    cases![a_slow_one_makes_nothing_fail, a_flaky_one_only_delays, an_absent_one_is_waited_for];
