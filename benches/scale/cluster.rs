@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::cost::{self, Counters, PARTS, Requests};
 use crate::plugin::{self, DRIVER};
+use crate::profile::{self, Profile};
 use crate::rig::control_plane::{ControlPlane, USER};
 use crate::rig::process::Moor;
 use crate::rig::{CONTROLLER, LOOK, NAMESPACE, SPACE, chart};
@@ -29,6 +30,8 @@ pub struct Build {
     pub chart: PathBuf,
     /// What is to be otherwise in what the chart installs.
     pub change: fn(&mut Vec<Value>),
+    /// What of its processes is recorded.
+    pub profile: Option<profile::Kind>,
 }
 
 /// The API server of one build.
@@ -37,6 +40,8 @@ pub struct Cluster {
     pub directory: PathBuf,
     pub control_plane: ControlPlane,
     pub nodes: Vec<String>,
+    /// The file of each node's mount namespace, by the node's name.
+    namespaces: BTreeMap<String, PathBuf>,
     /// May do what a user may.
     pub user: Client,
     /// Who moor's processes are: the controller, and the agent of each node by its name.
@@ -45,6 +50,8 @@ pub struct Cluster {
     pub claims: Arc<Observer>,
     etcd: Client,
     processes: Mutex<BTreeMap<String, Moor>>,
+    /// What is recorded of the processes that run.
+    profiles: Mutex<Vec<Profile>>,
     /// What the user has asked for.
     own: Mutex<Requests>,
     rounds: AtomicUsize,
@@ -87,12 +94,14 @@ impl Cluster {
         chart::install_changed(&control_plane.admin, &control_plane.parts, &build.chart, build.change).await;
         let user = control_plane.client_of(USER);
         let nodes: Vec<String> = (1..=agents).map(|number| format!("node-{number}")).collect();
-        let mut actors = BTreeMap::new();
+        let (mut actors, mut namespaces) = (BTreeMap::new(), BTreeMap::new());
         for (number, node) in nodes.iter().enumerate() {
             post(&user, "/api/v1/nodes", &json!({"metadata": {"name": node}})).await;
             // The first node has the plugin's Controller service.
             let kubelet_dir = directory.join(node);
-            plugin::serve(node, number == 0, &kubelet_dir.join("plugins"), &directory.join("volumes"));
+            let plugins = kubelet_dir.join("plugins");
+            let namespace = plugin::serve(node, number == 0, &plugins, &directory.join("volumes"));
+            namespaces.insert(node.clone(), namespace);
             fs::create_dir_all(state_dir(&directory, node)).unwrap();
             fs::write(state_dir(&directory, node).join("boot-id"), format!("{node}-boot")).unwrap();
             let actor = actor(&control_plane, &user, node, "moor-agent", node).await;
@@ -110,9 +119,11 @@ impl Cluster {
             build,
             control_plane,
             nodes,
+            namespaces,
             user,
             actors,
             processes: Mutex::default(),
+            profiles: Mutex::default(),
             own: Mutex::default(),
             rounds: AtomicUsize::new(0),
             peaks: Mutex::default(),
@@ -144,10 +155,41 @@ impl Cluster {
         for (name, actor) in &self.actors {
             let kubeconfig = kubeconfigs.map_or(&actor.kubeconfig, |others| &others[name]);
             let arguments = self.arguments(name, actor);
-            let moor =
-                Moor::start(Command::new(&self.build.moor), &logs, name, kubeconfig, &arguments, "info");
+            let mut profile = self
+                .build
+                .profile
+                .filter(|_| kubeconfigs.is_none() && self.is_profiled(name))
+                .map(|kind| Profile::new(kind, name));
+            let program = self.program(name, profile.as_ref());
+            let moor = Moor::start(program, &logs, name, kubeconfig, &arguments, "info");
+            if let Some(profile) = &mut profile {
+                profile.begin(moor.id());
+            }
+            self.profiles.lock().unwrap().extend(profile);
             processes.insert(name.clone(), moor);
         }
+    }
+
+    /// Whether profiles are of the process of this name. One agent is like the other, but for the one that makes the calls of
+    /// the plugin's Controller service.
+    fn is_profiled(&self, name: &str) -> bool {
+        name == CONTROLLER || name == self.nodes[0]
+    }
+
+    /// The program of a process; an agent's is in the mount namespace of its node.
+    fn program(&self, name: &str, profile: Option<&Profile>) -> Command {
+        let mut words = Vec::new();
+        if let Some(namespace) = self.namespaces.get(name) {
+            words.extend(["nsenter".to_owned(), format!("--mount={}", namespace.display()), "--".to_owned()]);
+        }
+        words.extend(profile.map(Profile::wrap).into_iter().flatten());
+        words.push(self.build.moor.display().to_string());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        if let Some(namespace) = self.namespaces.get(name) {
+            command.env("MOOR_NODE_MOUNT_NAMESPACE", namespace);
+        }
+        command
     }
 
     fn arguments(&self, name: &str, actor: &Actor) -> Vec<String> {
@@ -184,6 +226,8 @@ impl Cluster {
         for process in processes.into_values() {
             process.stop().await;
         }
+        let profiles = std::mem::take(&mut *self.profiles.lock().unwrap());
+        profiles.into_iter().for_each(Profile::end);
     }
 
     /// `kill -9` to all of moor's processes.
@@ -191,6 +235,8 @@ impl Cluster {
         self.note_peaks();
         let processes = std::mem::take(&mut *self.processes.lock().unwrap());
         processes.into_values().for_each(Moor::kill);
+        // Whoever is killed does not write down what he has recorded.
+        self.profiles.lock().unwrap().clear();
     }
 
     /// Waits until a process of moor has ended by itself, as a controller does that could not renew its Lease. Says which.
@@ -219,6 +265,13 @@ impl Cluster {
         let peaks = self.peaks.lock().unwrap();
         let agents = peaks.iter().filter(|(name, _)| *name != CONTROLLER).map(|(_, peak)| *peak);
         [peaks.get(CONTROLLER).copied().unwrap_or_default(), agents.max().unwrap_or_default()]
+    }
+
+    /// The memory of the controller now, and of each agent, in bytes.
+    pub fn memory(&self) -> (u64, Vec<u64>) {
+        let processes = self.processes.lock().unwrap();
+        let agents = processes.iter().filter(|(name, _)| *name != CONTROLLER);
+        (processes[CONTROLLER].memory(), agents.map(|(_, agent)| agent.memory()).collect())
     }
 
     /// All counters as they are; what the user has asked for is not among the requests.

@@ -17,8 +17,10 @@ mod rig;
 mod bare;
 mod cluster;
 mod cost;
-mod other;
+mod existing;
+mod flame;
 mod plugin;
+mod profile;
 mod record;
 mod report;
 mod rounds;
@@ -30,13 +32,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Parser;
 use serde_json::{Value, json};
 
 use bare::Client;
 use cluster::{Build, Cluster};
-use report::{Differences, Rounds, Who};
+use report::{Differences, Rounds, Setting, Who};
 use rounds::Load;
 
 /// How many Volumes and claims a second moor makes and removes, and at what cost, beside a bare client.
@@ -57,9 +60,13 @@ struct Options {
     /// Requests of users, and chains of the bare client, at once.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..))]
     concurrency: u16,
-    /// Ready claims beside which the idle processes and their restart are measured; 0 is not at all.
-    #[arg(long, default_value_t = 1000)]
-    claims: usize,
+    /// Numbers of claims that are Ready and stay, from few to many: beside each all rounds are made, and beside each but 0 it is
+    /// measured what the processes take when nothing is asked, and to be started again. A node takes 2,048.
+    #[arg(long, value_delimiter = ',', default_value = "0,1000")]
+    existing: Vec<usize>,
+    /// For how many seconds nothing is asked.
+    #[arg(long, default_value_t = 10)]
+    idle: u64,
     /// Objects by which it is measured what each write costs the API server, and what of that the policies, the rules and the
     /// schema do; 0 is not at all.
     #[arg(long, default_value_t = 300)]
@@ -68,6 +75,10 @@ struct Options {
     /// server of its own. Without it the build of this bench is measured.
     #[arg(long = "build", value_parser = build)]
     builds: Vec<Build>,
+    /// Record where the time of the controller and of one agent goes, or who has their memory; a flame graph of each is drawn into
+    /// target/profiles when its process ends, by what the Debian packages linux-perf and heaptrack have.
+    #[arg(long, value_enum)]
+    profile: Option<profile::Kind>,
     /// Print the writes that the bare client makes about one Volume and one claim.
     #[arg(long)]
     script: bool,
@@ -79,16 +90,22 @@ struct Options {
 fn build(text: &str) -> Result<Build, String> {
     let parts = text.split_once('=').and_then(|(name, rest)| Some((name, rest.split_once(':')?)));
     let (name, (moor, chart)) = parts.ok_or("it has to be NAME=PROGRAM:FOLDER")?;
-    Ok(Build { name: name.to_owned(), moor: moor.into(), chart: chart.into(), change: |_| {} })
+    Ok(Build { name: name.to_owned(), moor: moor.into(), chart: chart.into(), change: |_| {}, profile: None })
 }
 
 fn main() -> ExitCode {
     let mut options = Options::parse();
     if options.builds.is_empty() {
         let (moor, chart) = (rig::process::MOOR.into(), rig::chart::own());
-        options.builds.push(Build { name: "moor".to_owned(), moor, chart, change: |_| {} });
+        options.builds.push(Build { name: "moor".to_owned(), moor, chart, change: |_| {}, profile: None });
     }
+    options.builds.iter_mut().for_each(|build| build.profile = options.profile);
+    assert!(
+        options.existing.is_sorted(),
+        "--existing: claims that stay do not go, give the numbers from few to many"
+    );
     cost::check();
+    flame::check();
     rounds::check();
     rig::in_namespaces(|directory| run(options, directory))
 }
@@ -110,19 +127,19 @@ async fn run(options: Options, directory: PathBuf) -> ExitCode {
         }
         benches.push(Bench { cluster, bare: Arc::new(bare) });
     }
-    let mut sizes = BTreeMap::new();
-    for &size in &options.sizes {
-        let rounds = all_rounds(&benches, &options, size).await;
-        // At once, so that a run that is cut short has shown what it has measured.
-        print_size(size, &rounds, &benches);
-        sizes.insert(size, rounds);
-    }
-    let mut others = BTreeMap::new();
-    if options.claims > 0 {
-        for Bench { cluster, .. } in &benches {
-            rig::say(&format!("{}: idle, and started again", cluster.build.name));
-            let figures = other::measure(cluster, options.claims, options.concurrency.into()).await;
-            others.insert(cluster.build.name.clone(), figures);
+    let (mut rounds, mut beside) = (BTreeMap::new(), BTreeMap::new());
+    let mut before = 0;
+    for &existing in &options.existing {
+        if existing > before {
+            beside.insert(existing, more_claims(&benches, &options, before, existing).await);
+            before = existing;
+        }
+        for &size in &options.sizes {
+            let setting = Setting { existing, size };
+            let of_it = all_rounds(&benches, &options, setting).await;
+            // At once, so that a run that is cut short has shown what it has measured.
+            print_setting(setting, &of_it, &benches);
+            rounds.insert(setting, of_it);
         }
     }
     let mut writes = BTreeMap::new();
@@ -136,11 +153,11 @@ async fn run(options: Options, directory: PathBuf) -> ExitCode {
         }
     }
     let mut differences = Differences::default();
-    for (size, rounds) in &sizes {
-        differences.look(*size, rounds);
+    for (setting, of_it) in &rounds {
+        differences.look(*setting, of_it);
     }
-    print(&sizes, &others, &benches);
-    write(&options, &sizes, &others, &writes, &benches);
+    print(&rounds, &beside, &benches);
+    write(&options, &rounds, &beside, &writes, &benches);
     for more in &differences.more {
         rig::say(&format!("more writes: {more}"));
     }
@@ -150,15 +167,36 @@ async fn run(options: Options, directory: PathBuf) -> ExitCode {
     if differences.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// Figures of claims that stay, by their number and by build.
+type Beside = BTreeMap<usize, BTreeMap<String, Value>>;
+
+/// Has each build make claims that stay until there are so many, and measures beside them.
+async fn more_claims(
+    benches: &[Bench],
+    options: &Options,
+    before: usize,
+    existing: usize,
+) -> BTreeMap<String, Value> {
+    let mut figures = BTreeMap::new();
+    for Bench { cluster, .. } in benches {
+        rig::say(&format!("{}: {existing} claims that stay", cluster.build.name));
+        let (at_once, idle) = (options.concurrency.into(), Duration::from_secs(options.idle));
+        let of_it = existing::add(cluster, existing - before, at_once, idle).await;
+        rig::say(&existing::shown(existing, &of_it));
+        figures.insert(cluster.build.name.clone(), of_it);
+    }
+    figures
+}
+
 /// By turns, so that what the machine does beside is the same for all.
-async fn all_rounds(benches: &[Bench], options: &Options, size: usize) -> Rounds {
-    let load = Load::of(size, options.concurrency.into());
+async fn all_rounds(benches: &[Bench], options: &Options, setting: Setting) -> Rounds {
+    let load = Load::of(setting.size, options.concurrency.into());
     let mut rounds = Rounds::new();
     let warm_ups = (0..options.warm_ups).map(|_| None);
     for number in warm_ups.chain((1..=options.rounds).map(Some)) {
         match number {
-            None => rig::say(&format!("size {size}, to warm up")),
-            Some(number) => rig::say(&format!("size {size}, round {number} of {}", options.rounds)),
+            None => rig::say(&format!("{setting}, to warm up")),
+            Some(number) => rig::say(&format!("{setting}, round {number} of {}", options.rounds)),
         }
         for Bench { cluster, bare } in benches {
             let by_moor = rounds::by_moor(cluster, load).await;
@@ -173,19 +211,21 @@ async fn all_rounds(benches: &[Bench], options: &Options, size: usize) -> Rounds
     rounds
 }
 
-fn print_size(size: usize, rounds: &Rounds, benches: &[Bench]) {
+fn print_setting(setting: Setting, rounds: &Rounds, benches: &[Bench]) {
     rig::say("");
-    rig::say(&report::main_table([(&size, rounds)]));
+    rig::say(&report::main_table([(&setting, rounds)]));
     for Bench { cluster, .. } in benches {
-        rig::say(&report::request_table(size, &cluster.build.name, rounds));
+        rig::say(&report::request_table(setting, &cluster.build.name, rounds));
     }
 }
 
-fn print(sizes: &BTreeMap<usize, Rounds>, others: &BTreeMap<String, Value>, benches: &[Bench]) {
+fn print(rounds: &BTreeMap<Setting, Rounds>, beside: &Beside, benches: &[Bench]) {
     rig::say("");
-    rig::say(&report::main_table(sizes));
-    for (build, figures) in others {
-        rig::say(&format!("{build}: {}", other::shown(figures)));
+    rig::say(&report::main_table(rounds));
+    for (existing, builds) in beside {
+        for (build, figures) in builds {
+            rig::say(&format!("{build}: {}", existing::shown(*existing, figures)));
+        }
     }
     for Bench { cluster, .. } in benches {
         let [controller, agent] = cluster.peaks().map(|bytes| bytes >> 20);
@@ -198,8 +238,8 @@ fn print(sizes: &BTreeMap<usize, Rounds>, others: &BTreeMap<String, Value>, benc
 
 fn write(
     options: &Options,
-    sizes: &BTreeMap<usize, Rounds>,
-    others: &BTreeMap<String, Value>,
+    rounds: &BTreeMap<Setting, Rounds>,
+    beside: &Beside,
     writes: &BTreeMap<String, Value>,
     benches: &[Bench],
 ) {
@@ -224,12 +264,13 @@ fn write(
             "warmUps": options.warm_ups,
             "agents": options.agents,
             "concurrency": options.concurrency,
-            "claims": options.claims,
+            "existing": options.existing,
+            "idleSeconds": options.idle,
             "writes": options.writes,
             "builds": options.builds.iter().map(|build| &build.name).collect::<Vec<_>>(),
         },
-        "rounds": report::to_json(sizes),
-        "others": others,
+        "rounds": report::to_json(rounds),
+        "existing": beside,
         "writes": writes,
         "peakMemory": peaks,
     });

@@ -6,15 +6,17 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
 
 use moor::csi::proto::csi::v1 as wire;
 use moor::csi::proto::csi::v1::controller_server::{Controller, ControllerServer};
 use moor::csi::proto::csi::v1::identity_server::{Identity, IdentityServer};
 use moor::csi::proto::csi::v1::node_server::{Node, NodeServer};
+use nix::sched::{CloneFlags, unshare};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use tokio::net::UnixListener;
-use tokio::task::block_in_place;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
@@ -33,25 +35,34 @@ struct Place {
     content: PathBuf,
 }
 
-/// Serves the plugin on a node below the folder of plugins, for as long as this process runs.
-pub fn serve(node: &str, controller: bool, plugin_dir: &Path, content: &Path) {
+/// Serves the plugin on a node below the folder of plugins, for as long as this process runs, in a mount namespace that is the
+/// node's own: who reads the mounts of one node does not find those of all others. Returns the namespace's file.
+pub fn serve(node: &str, controller: bool, plugin_dir: &Path, content: &Path) -> PathBuf {
     let socket = plugin_dir.join(DRIVER).join("csi.sock");
     fs::create_dir_all(socket.parent().unwrap()).unwrap();
     fs::create_dir_all(content).unwrap();
     let place = Place { node: node.to_owned(), controller, content: content.to_owned() };
-    let router = tonic::transport::Server::builder()
-        .add_service(IdentityServer::new(place.clone()))
-        .add_service(ControllerServer::new(place.clone()))
-        .add_service(NodeServer::new(place));
-    let incoming = UnixListenerStream::new(UnixListener::bind(socket).unwrap());
-    tokio::spawn(router.serve_with_incoming(incoming));
+    let (told, namespace) = mpsc::channel();
+    thread::spawn(move || {
+        unshare(CloneFlags::CLONE_NEWNS).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let incoming = UnixListenerStream::new(UnixListener::bind(socket).unwrap());
+            told.send(Path::new("/proc").join(fs::read_link("/proc/thread-self").unwrap()).join("ns/mnt"))
+                .unwrap();
+            let router = tonic::transport::Server::builder()
+                .add_service(IdentityServer::new(place.clone()))
+                .add_service(ControllerServer::new(place.clone()))
+                .add_service(NodeServer::new(place));
+            router.serve_with_incoming(incoming).await.unwrap();
+        });
+    });
+    namespace.recv().unwrap()
 }
 
 fn failed(what: &str) -> impl Fn(std::io::Error) -> Status {
     move |error| Status::internal(format!("{what}: {error}"))
 }
-
-// The kernel may take its time for a mount, so both are called where other tasks do not wait for it.
 
 impl Place {
     fn publish(&self, volume: &str, target: &Path) -> Result<(), Status> {
@@ -186,7 +197,7 @@ impl Node for Place {
         request: Request<wire::NodePublishVolumeRequest>,
     ) -> Answer<wire::NodePublishVolumeResponse> {
         let request = request.get_ref();
-        block_in_place(|| self.publish(&request.volume_id, Path::new(&request.target_path)))?;
+        self.publish(&request.volume_id, Path::new(&request.target_path))?;
         Ok(Response::new(wire::NodePublishVolumeResponse {}))
     }
 
@@ -194,7 +205,7 @@ impl Node for Place {
         &self,
         request: Request<wire::NodeUnpublishVolumeRequest>,
     ) -> Answer<wire::NodeUnpublishVolumeResponse> {
-        block_in_place(|| unpublish(Path::new(&request.get_ref().target_path)))?;
+        unpublish(Path::new(&request.get_ref().target_path))?;
         Ok(Response::new(wire::NodeUnpublishVolumeResponse {}))
     }
 }

@@ -1,12 +1,27 @@
 //! The figures of all rounds: a table for people, and JSON for programs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use serde_json::{Value, json};
 
 use crate::cost::{self, PARTS, Requests};
 use crate::rounds::{Figures, Phase, Round};
+
+/// What a round is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Setting {
+    /// Claims that are Ready beside, and stay.
+    pub existing: usize,
+    /// How many objects the round has, and at once; of size 1 they come one after the other.
+    pub size: usize,
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "size {} beside {} claims", self.size, self.existing)
+    }
+}
 
 /// Who made a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,7 +40,7 @@ impl Who {
     }
 }
 
-/// The rounds that count of one size, by build and by who made them.
+/// The rounds that count of one setting, by build and by who made them.
 pub type Rounds = BTreeMap<(String, Who), Vec<Round>>;
 
 /// Writes per object of moor may be off by less than this from the bare client's, which makes as many for each object: where
@@ -59,7 +74,7 @@ fn requests(figures: &Figures, writes: bool) -> f64 {
     of_these.fold(0.0, |sum, (_, count)| sum + count)
 }
 
-/// Columns of the main table, before which stand size, phase and who.
+/// Columns of the main table, before which stand the setting, phase and who.
 const HEADS: [&str; 13] = [
     "objects/s",
     "min..max",
@@ -78,27 +93,30 @@ const HEADS: [&str; 13] = [
 
 /// Above the main table.
 const CAPTION: &str = "\
+beside: so many claims that are Ready and stay. size: how many objects are asked for at once; 1: one after the other.
 objects/s: from the first request to the last object that is Ready, or gone; median of the rounds, smallest and largest.
 ms: from an object's request until it is seen to be Ready, or gone. Beyond, all is per object: milliseconds of CPU time of
 controller, agents, API server and etcd; requests to the API server without the user's own; KiB that etcd writes to its log.
 ratio: moor's value divided by the bare client's.
 ";
 
-/// One line for each size, phase and who, and the ratio of moor to the bare client.
-pub fn main_table<'a>(sizes: impl IntoIterator<Item = (&'a usize, &'a Rounds)>) -> String {
-    let mut lines = vec![["size", "phase", "who"].into_iter().chain(HEADS).map(str::to_owned).collect()];
-    for (size, rounds) in sizes {
+/// One line for each setting, phase and who, and the ratio of moor to the bare client.
+pub fn main_table<'a>(settings: impl IntoIterator<Item = (&'a Setting, &'a Rounds)>) -> String {
+    let heads = ["beside", "size", "phase", "who"].into_iter().chain(HEADS);
+    let mut lines = vec![heads.map(str::to_owned).collect()];
+    for (setting, rounds) in settings {
+        let line = |phase: Phase, name: String, cells: Vec<String>| {
+            let first =
+                [setting.existing.to_string(), setting.size.to_string(), phase.name().to_owned(), name];
+            first.into_iter().chain(cells).collect()
+        };
         for phase in Phase::ALL {
             for ((build, who), of) in rounds {
                 let name = if *who == Who::Moor { build.clone() } else { format!("{build}, bare") };
-                let mut line = vec![size.to_string(), phase.name().to_owned(), name];
-                line.extend(cells(of, phase));
-                lines.push(line);
+                lines.push(line(phase, name, cells(of, phase)));
                 if *who == Who::Bare {
                     let moor = &rounds[&(build.clone(), Who::Moor)];
-                    let mut line = vec![size.to_string(), phase.name().to_owned(), "  ratio".to_owned()];
-                    line.extend(ratios(moor, of, phase));
-                    lines.push(line);
+                    lines.push(line(phase, "  ratio".to_owned(), ratios(moor, of, phase)));
                 }
             }
         }
@@ -136,12 +154,12 @@ fn ratios(moor: &[Round], bare: &[Round], phase: Phase) -> Vec<String> {
     cells
 }
 
-/// Requests per object by verb and resource, of one size and build: in each phase moor's, and the bare client's.
-pub fn request_table(size: usize, build: &str, rounds: &Rounds) -> String {
+/// Requests per object by verb and resource, of one setting and build: in each phase moor's, and the bare client's.
+pub fn request_table(setting: Setting, build: &str, rounds: &Rounds) -> String {
     let of_all = Phase::ALL
         .map(|phase| [Who::Moor, Who::Bare].map(|who| medians(&rounds[&(build.to_owned(), who)], phase)));
     let all: BTreeSet<_> = of_all.iter().flatten().flat_map(|requests| requests.keys().cloned()).collect();
-    let mut heads = vec![format!("{build}, size {size}: requests per object, moor / bare")];
+    let mut heads = vec![format!("{build}, {setting}: requests per object, moor / bare")];
     heads.extend(Phase::ALL.map(|phase| phase.name().to_owned()));
     let mut lines = vec![heads];
     for key in all {
@@ -179,18 +197,18 @@ pub struct Differences {
 }
 
 impl Differences {
-    /// Looks for those of a size.
-    pub fn look(&mut self, size: usize, rounds: &Rounds) {
+    /// Looks for those of a setting.
+    pub fn look(&mut self, setting: Setting, rounds: &Rounds) {
         let of_moor = rounds.iter().filter(|((_, who), _)| *who == Who::Moor);
         for ((build, _), of) in of_moor {
             let bare = &rounds[&(build.clone(), Who::Bare)];
             for phase in Phase::ALL {
-                self.compare(size, &format!("{build}, size {size}, {}", phase.name()), [of, bare], phase);
+                self.compare(setting, &format!("{build}, {setting}, {}", phase.name()), [of, bare], phase);
             }
         }
     }
 
-    fn compare(&mut self, size: usize, place: &str, both: [&[Round]; 2], phase: Phase) {
+    fn compare(&mut self, setting: Setting, place: &str, both: [&[Round]; 2], phase: Phase) {
         let both = both.map(|of| medians(of, phase));
         let all: BTreeSet<_> = both.iter().flat_map(Requests::keys).collect();
         let is_of_objects = |(verb, resource): &&(String, String)| {
@@ -205,20 +223,21 @@ impl Differences {
             let found = format!(
                 "{place}: {moor:.2} {verb} {resource} per object, and the bare client makes {bare:.2}"
             );
-            if size == 1 || moor < bare { self.wrong.push(found) } else { self.more.push(found) }
+            if setting.size == 1 || moor < bare { self.wrong.push(found) } else { self.more.push(found) }
         }
     }
 }
 
 /// Every figure of every round.
-pub fn to_json(sizes: &BTreeMap<usize, Rounds>) -> Value {
+pub fn to_json(settings: &BTreeMap<Setting, Rounds>) -> Value {
     let mut all = Vec::new();
-    for (size, rounds) in sizes {
+    for (setting, rounds) in settings {
         for ((build, who), of) in rounds {
             for (number, round) in of.iter().enumerate() {
                 for (phase, figures) in round {
                     let mut figures = figures.to_json();
-                    figures["size"] = json!(size);
+                    figures["existing"] = json!(setting.existing);
+                    figures["size"] = json!(setting.size);
                     figures["build"] = json!(build);
                     figures["who"] = json!(who.name());
                     figures["round"] = json!(number + 1);

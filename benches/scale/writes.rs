@@ -72,20 +72,19 @@ pub async fn measure(
         watch(&cluster, variant.watchers);
         clusters.push(cluster);
     }
-    let mut writes: Vec<Write> = Vec::new();
+    let mut writes = Vec::new();
     for round in 0..=rounds {
-        for (at, cluster) in clusters.iter().enumerate() {
-            let costs = one_round(cluster, client, load).await;
-            if round == 0 {
-                if at == 0 {
-                    let write = |(phase, label, _)| Write { phase, label, costs: Default::default() };
-                    writes.extend(costs.into_iter().map(write));
-                }
-                continue;
-            }
-            for (write, (.., cost)) in writes.iter_mut().zip(costs) {
-                write.costs[at].push(cost);
-            }
+        let costs = one_round(&clusters, client, load).await;
+        if round == 0 {
+            writes.extend(costs.into_iter().map(|(phase, label, _)| Write {
+                phase,
+                label,
+                costs: Default::default(),
+            }));
+            continue;
+        }
+        for (write, (.., of_all)) in writes.iter_mut().zip(costs) {
+            write.costs.iter_mut().zip(of_all).for_each(|(costs, cost)| costs.push(cost));
         }
     }
     writes
@@ -107,30 +106,42 @@ fn watch(cluster: &Cluster, watchers: usize) {
     }
 }
 
-/// The writes in their order, each about all objects before the next one.
-async fn one_round(cluster: &Arc<Cluster>, client: &Arc<Client>, load: Load) -> Vec<(Phase, String, Cost)> {
-    let mut chains = chains(cluster, load.objects);
-    let node = cluster.nodes[0].clone();
+/// The writes in their order, each about all objects on each API server before the next one: what costs them the same is then
+/// measured at the same time, and no connection is idle for as long as its ends keep one.
+async fn one_round(
+    clusters: &[Arc<Cluster>],
+    client: &Arc<Client>,
+    load: Load,
+) -> Vec<(Phase, String, Vec<Cost>)> {
+    let mut all: Vec<_> = clusters.iter().map(|cluster| (cluster, chains(cluster, load.objects))).collect();
+    let node = clusters[0].nodes[0].clone();
     let mut costs = Vec::new();
     for phase in Phase::ALL {
-        let cost = about_all(cluster, load, &mut chains, move |cluster, mut chain| async move {
-            let (method, body) = request_of(phase, chain.name(), chain.node());
-            let answer = cluster.ask(method, phase.kind(), chain.name(), &body).await;
-            chain.learn(phase.kind(), answer);
-            chain
-        });
-        let method = request_of(phase, "", "").0;
-        costs.push((phase, format!("user {method} {}", phase.kind()), cost.await));
-        for (number, step) in client.steps(&node, phase).iter().enumerate() {
-            let client = client.clone();
-            let cost = about_all(cluster, load, &mut chains, move |cluster, mut chain| {
-                let client = client.clone();
-                async move {
-                    client.make(&cluster, (phase, number), &mut chain).await;
-                    chain
-                }
+        let mut of_all = Vec::new();
+        for (cluster, chains) in &mut all {
+            let cost = about_all(cluster, load, chains, move |cluster, mut chain| async move {
+                let (method, body) = request_of(phase, chain.name(), chain.node());
+                let answer = cluster.ask(method, phase.kind(), chain.name(), &body).await;
+                chain.learn(phase.kind(), answer);
+                chain
             });
-            costs.push((phase, step.shown(), cost.await));
+            of_all.push(cost.await);
+        }
+        let method = request_of(phase, "", "").0;
+        costs.push((phase, format!("user {method} {}", phase.kind()), of_all));
+        for (number, step) in client.steps(&node, phase).iter().enumerate() {
+            let mut of_all = Vec::new();
+            for (cluster, chains) in &mut all {
+                let cost = about_all(cluster, load, chains, |cluster, mut chain| {
+                    let client = client.clone();
+                    async move {
+                        client.make(&cluster, (phase, number), &mut chain).await;
+                        chain
+                    }
+                });
+                of_all.push(cost.await);
+            }
+            costs.push((phase, step.shown(), of_all));
         }
     }
     costs

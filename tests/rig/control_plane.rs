@@ -227,6 +227,8 @@ fn etcd(parts: &Path, directory: &Path, name: &str, [client, peer]: [u16; 2]) ->
         .arg(format!("--data-dir={}", directory.join(name).display()))
         // The data lives no longer than the test.
         .args(["--unsafe-no-fsync", "--log-level=warn"])
+        // 50,000 claims with all that was written about them are more than the 2 GiB that it takes by itself.
+        .arg("--quota-backend-bytes=8589934592")
         .arg(format!("--listen-client-urls={url}"))
         .arg(format!("--advertise-client-urls={url}"))
         .arg(format!("--listen-peer-urls={peer_url}"))

@@ -59,11 +59,20 @@ impl Moor {
         self.child.id()
     }
 
+    /// The memory that it has now, in bytes.
+    pub fn memory(&self) -> u64 {
+        self.bytes("VmRSS:")
+    }
+
     /// The most memory that it has had, in bytes.
     pub fn peak_memory(&self) -> u64 {
+        self.bytes("VmHWM:")
+    }
+
+    fn bytes(&self, of: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        let kilobytes: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+        let found = status.lines().find_map(|line| line.strip_prefix(of)).unwrap();
+        let kilobytes: u64 = found.trim().trim_end_matches(" kB").parse().unwrap();
         kilobytes << 10
     }
 
