@@ -132,7 +132,7 @@ impl Mount {
 
 impl Imprint {
     /// Whether a mount with this device and root may show its part of the file system, or something in it.
-    fn may_be_of(&self, device: &str, root: &str) -> bool {
+    pub(crate) fn may_be_of(&self, device: &str, root: &str) -> bool {
         self.device == device && is_within(kept(root), &self.root)
     }
 }

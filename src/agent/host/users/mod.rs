@@ -128,14 +128,14 @@ impl Tables {
     /// with that UID in it, wherever whoever makes its Pod wants.
     fn places<'a>(&self, paths: impl Iterator<Item = &'a String>) -> Vec<Place> {
         let known: Vec<&Space> = self.survey.iter().filter(|space| self.are_own(space)).collect();
-        paths.flat_map(|path| known.iter().filter_map(|s| s.table.place_at(Path::new(path)))).collect()
+        paths.flat_map(|path| known.iter().filter_map(|s| s.table().place_at(Path::new(path)))).collect()
     }
 
     /// Whether anything is mounted on `path`, or at a path that has this UID in it.
     fn have_mounted(&self, uid: &str, path: &HostPath) -> bool {
         let there = self.places(std::iter::once(&path.text()));
         let is_there = |space: &Space, mount: &Mount| mount.is_below(uid) || space.has_at(mount, &there);
-        self.survey.iter().any(|space| space.table.all().iter().any(|mount| is_there(space, mount)))
+        self.survey.iter().any(|space| space.table().all().iter().any(|mount| is_there(space, mount)))
     }
 
     /// Names the user of a mount. The agent's, the driver's and the node's namespaces are those of no one process.
@@ -183,7 +183,7 @@ impl Question {
         let theirs = tables.places(self.left.values().map(|left| &left.path));
         let recorded = LazyCell::new(|| tables.places((self.recorded.0)().iter()));
         let known = || tables.survey.iter().filter(|space| tables.are_own(space));
-        let inside = |folder| known().filter_map(move |space| space.table.place_in(Path::new(folder)));
+        let inside = |folder| known().filter_map(move |space| space.table().place_in(Path::new(folder)));
         let folders: Vec<Place> = self.folders.iter().flat_map(inside).collect();
         let meant = |space: &Space, mount: &Mount| {
             (!self.writers || mount.has("rw")) && !space.has_at(mount, &by_right)
@@ -196,7 +196,7 @@ impl Question {
                 && (!space.has_within(mount, &folders) || space.has_within(mount, &recorded))
         };
         let mut of_node = tables.survey.iter().filter(|space| tables.is_node(space));
-        let root_of_node = of_node.find_map(|space| space.table.at(Path::new("/")).pop());
+        let root_of_node = of_node.find_map(|space| space.table().at(Path::new("/")).pop());
         let kept = |space: &Space, mount: &Mount| {
             let known = tables.are_own(space) || tables.is_node(space);
             self.kept_by_driver.iter().map(Path::new).any(|place| {
@@ -208,15 +208,17 @@ impl Question {
         let hides = |space: &Space, mount: &Mount| {
             foreign(space, mount) && meant(space, mount) && !kept(space, mount)
         };
-        if known().any(|space| space.table.all().iter().any(|mount| hides(space, mount))) {
+        if known().any(|space| space.table().all().iter().any(|mount| hides(space, mount))) {
             return None;
         }
+        let may_be =
+            |device: &str, root: &str| self.left.values().any(|left| left.imprint.may_be_of(device, root));
         let of = |space: &'a Space| {
             let counts = |mount: &&Mount| part(mount) && meant(space, mount) && !kept(space, mount);
-            let found = space.table.all().iter().filter(counts);
+            let found = space.table().all().iter().filter(counts);
             found.map(|mount| Copy { space, mount }).collect::<Vec<_>>()
         };
-        Some(tables.survey.iter().flat_map(of).collect())
+        Some(tables.survey.iter().filter(|space| space.shows_any(may_be)).flat_map(of).collect())
     }
 
     /// Whether the device is in use, if it is still the same and all of it is the volume.
@@ -276,7 +278,7 @@ fn is_of_pod(mount: &Mount) -> bool {
 fn is_seen_through(space: &Space, root_of_node: &Mount, place: &Path, point: &Path) -> bool {
     let is_root = |mount: &&Mount| mount.device == root_of_node.device && mount.root == root_of_node.root;
     let below = place.strip_prefix("/").unwrap_or(place);
-    space.table.all().iter().filter(is_root).any(|mount| mount.point.join(below) == point)
+    space.table().all().iter().filter(is_root).any(|mount| mount.point.join(below) == point)
 }
 
 /// Whether the kernel has the device in use, and not only for a moment more.

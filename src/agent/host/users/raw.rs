@@ -71,11 +71,12 @@ impl Question {
     fn add_holders(&self, tables: &Tables, parts: &[Part], users: &mut Users) {
         let by_right = tables.places(self.by_right.iter());
         for part in parts {
-            for space in &*tables.survey {
+            let shows = |device: &str, _: &str| device == part.number;
+            for space in tables.survey.iter().filter(|space| space.shows_any(shows)) {
                 let of_it = |mount: &&Mount| {
                     mount.device == part.number && self.means(mount) && !space.has_at(mount, &by_right)
                 };
-                for mount in space.table.all().iter().filter(of_it) {
+                for mount in space.table().all().iter().filter(of_it) {
                     tables.add_mount(users, space, mount);
                 }
             }

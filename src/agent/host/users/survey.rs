@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::mount_table::{Mount, Place, Table, text_of};
 
@@ -17,20 +18,36 @@ pub(super) struct Space {
     pub namespace: PathBuf,
     /// The oldest process with this view.
     pub process: i32,
-    /// The mount table of this view.
-    pub table: Table,
+    /// The mount table of this view, as the kernel writes it.
+    text: String,
+    table: OnceLock<Table>,
 }
 
 impl Space {
+    pub fn new(namespace: PathBuf, process: i32, text: String) -> Self {
+        Self { namespace, process, text, table: OnceLock::new() }
+    }
+
+    /// The mount table of this view. Of a hundred containers hardly one has anything of a volume, so most tables are never taken
+    /// apart: see [`Self::shows_any`].
+    pub fn table(&self) -> &Table {
+        self.table.get_or_init(|| Table::read(&self.text))
+    }
+
+    /// Whether a mount of the table has such a device and root.
+    pub fn shows_any(&self, is_one: impl Fn(&str, &str) -> bool) -> bool {
+        !Table::read_those(&self.text, |device, root, _| is_one(device, root)).all().is_empty()
+    }
+
     /// Whether a mount of the table is mounted on one of these, by whatever way they are reached here.
     pub fn has_at(&self, mount: &Mount, places: &[Place]) -> bool {
-        self.table.place_of(mount).is_some_and(|place| places.contains(&place))
+        self.table().place_of(mount).is_some_and(|place| places.contains(&place))
     }
 
     /// Whether a mount of the table is mounted somewhere in one of these directories.
     pub fn has_within(&self, mount: &Mount, places: &[Place]) -> bool {
         let within = |place: Place| places.iter().any(|folder| place.is_within(folder));
-        self.table.place_of(mount).is_some_and(within)
+        self.table().place_of(mount).is_some_and(within)
     }
 }
 
@@ -46,8 +63,7 @@ pub(super) fn take(proc: &Path) -> io::Result<Vec<Space>> {
         if seen.is_none()
             && let Ok(table) = fs::read(folder.join("mountinfo"))
         {
-            let table = Table::read(&text_of(&table));
-            *seen = Some(Space { namespace, process, table });
+            *seen = Some(Space::new(namespace, process, text_of(&table).into_owned()));
         }
     }
     Ok(known.into_values().flatten().collect())
@@ -106,7 +122,7 @@ mod tests {
         let proc = tempfile::tempdir().unwrap();
         without_its_first_thread(proc.path());
         let found = take(proc.path()).unwrap();
-        let seen: Vec<_> = found.iter().map(|space| (space.process, space.table.all().len())).collect();
+        let seen: Vec<_> = found.iter().map(|space| (space.process, space.table().all().len())).collect();
         assert_eq!(seen, [(7, 1)]);
         let files = device::open_files(proc.path(), &[]).unwrap();
         assert_eq!(files.into_keys().collect::<Vec<_>>(), [21]);
@@ -120,6 +136,6 @@ mod tests {
         let mine = fs::read_link("/proc/self/ns/mnt").unwrap();
         let found = take(Path::new("/proc")).unwrap();
         let own = found.iter().find(|space| space.namespace == mine).unwrap();
-        assert!(!own.table.at(Path::new("/proc")).is_empty());
+        assert!(!own.table().at(Path::new("/proc")).is_empty());
     }
 }

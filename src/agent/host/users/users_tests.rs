@@ -1,7 +1,6 @@
 use super::super::mounts::disk;
 use super::super::mounts::tests::hang_at;
 use super::*;
-use crate::mount_table::Table;
 
 const CLAIM: &str = "c-1";
 
@@ -18,7 +17,7 @@ fn space(namespace: &str, mounts: &[(&str, &str)]) -> Space {
         format!("{id} {under} {device} {root} {at} - ext4 /dev/sda1 rw\n")
     };
     let table: String = all.iter().enumerate().map(line).collect();
-    Space { namespace: namespace.into(), process: 7, table: Table::read(&table) }
+    Space::new(namespace.into(), 7, table)
 }
 
 fn question() -> Question {
