@@ -5,13 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread;
 
 use kube::Client;
+use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 
 use crate::cost::{self, Counters, PARTS, Requests};
@@ -40,7 +41,7 @@ pub struct Cluster {
     pub directory: PathBuf,
     pub control_plane: ControlPlane,
     pub nodes: Vec<String>,
-    /// The file of each node's mount namespace, by the node's name.
+    /// The file in /proc of each node's mount namespace, by the node's name.
     namespaces: BTreeMap<String, PathBuf>,
     /// May do what a user may.
     pub user: Client,
@@ -86,6 +87,9 @@ async fn post(client: &Client, path: &str, body: &Value) -> Value {
     serde_json::from_str(&answer.unwrap_or_else(|error| panic!("POST {path}: {error}"))).unwrap()
 }
 
+/// Shows to the program that follows, as /proc, only the processes of its own namespace, and to nobody else.
+const OWN_PROCESSES: &str = r#"mount --make-private /proc; mount -t proc proc /proc; exec "$0" "$@""#;
+
 impl Cluster {
     /// Starts an API server for a build, with `agents` nodes. No process of moor runs yet.
     pub async fn start(directory: &Path, build: Build, agents: usize) -> Self {
@@ -100,9 +104,11 @@ impl Cluster {
             // The first node has the plugin's Controller service.
             let kubelet_dir = directory.join(node);
             let plugins = kubelet_dir.join("plugins");
-            let namespace = plugin::serve(node, number == 0, &plugins, &directory.join("volumes"));
-            namespaces.insert(node.clone(), namespace);
             fs::create_dir_all(state_dir(&directory, node)).unwrap();
+            let all_processes = all_processes(&directory, node);
+            let namespace =
+                plugin::serve(node, number == 0, &plugins, &directory.join("volumes"), all_processes);
+            namespaces.insert(node.clone(), namespace);
             fs::write(state_dir(&directory, node).join("boot-id"), format!("{node}-boot")).unwrap();
             let actor = actor(&control_plane, &user, node, "moor-agent", node).await;
             actors.insert(node.clone(), actor);
@@ -161,7 +167,9 @@ impl Cluster {
                 .filter(|_| kubeconfigs.is_none() && self.is_profiled(name))
                 .map(|kind| Profile::new(kind, name));
             let program = self.program(name, profile.as_ref());
-            let moor = Moor::start(program, &logs, name, kubeconfig, &arguments, "info");
+            let is_agent = self.namespaces.contains_key(name);
+            let start = || Moor::start(program, &logs, name, kubeconfig, &arguments, "info");
+            let moor = if is_agent { among_its_own(start) } else { start() };
             if let Some(profile) = &mut profile {
                 profile.begin(moor.id());
             }
@@ -176,17 +184,22 @@ impl Cluster {
         name == CONTROLLER || name == self.nodes[0]
     }
 
-    /// The program of a process; an agent's is in the mount namespace of its node.
+    /// The program of a process. An agent has a mount namespace of its own below that of its node, as in its container, with
+    /// a /proc that shows only its node's processes, which is itself.
     fn program(&self, name: &str, profile: Option<&Profile>) -> Command {
         let mut words = Vec::new();
         if let Some(namespace) = self.namespaces.get(name) {
             words.extend(["nsenter".to_owned(), format!("--mount={}", namespace.display()), "--".to_owned()]);
+            let own = ["unshare", "--mount", "--propagation=unchanged", "sh", "-ec", OWN_PROCESSES];
+            words.extend(own.map(str::to_owned));
         }
         words.extend(profile.map(Profile::wrap).into_iter().flatten());
         words.push(self.build.moor.display().to_string());
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
         if let Some(namespace) = self.namespaces.get(name) {
+            let all_processes = all_processes(&self.directory, name);
+            let namespace = all_processes.join(namespace.strip_prefix("/proc").unwrap());
             command.env("MOOR_NODE_MOUNT_NAMESPACE", namespace);
         }
         command
@@ -297,8 +310,23 @@ impl Cluster {
     }
 }
 
+/// Puts an agent's process into a namespace of processes of its own.
+fn among_its_own(start: impl FnOnce() -> Moor + Send) -> Moor {
+    // Only what this thread starts is in it. A namespace ends with its first process, so each start has a thread of its own.
+    let in_it = || {
+        unshare(CloneFlags::CLONE_NEWPID).unwrap();
+        start()
+    };
+    thread::scope(|scope| scope.spawn(in_it).join()).unwrap()
+}
+
 fn state_dir(directory: &Path, node: &str) -> PathBuf {
     directory.join(format!("{node}.state"))
+}
+
+/// Where /proc stays to be seen whole on a node.
+fn all_processes(directory: &Path, node: &str) -> PathBuf {
+    state_dir(directory, node).join("all-processes")
 }
 
 async fn make_plugin(user: &Client) {
@@ -331,12 +359,13 @@ async fn actor(control_plane: &ControlPlane, user: &Client, name: &str, account:
     Actor {
         client: control_plane.client_of(token),
         kubeconfig: control_plane.kubeconfig_of(name, token),
-        port: free_port(),
+        port: own_port(),
         pod_uid: pod_uid.to_owned(),
     }
 }
 
-/// Nobody else is in this network namespace who might take it before its process does.
-fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+/// A port that nobody else has: below those that the kernel gives to connections, in a network namespace of our own.
+fn own_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(20_000);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }

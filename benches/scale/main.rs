@@ -128,6 +128,7 @@ async fn run(options: Options, directory: PathBuf) -> ExitCode {
         benches.push(Bench { cluster, bare: Arc::new(bare) });
     }
     let (mut rounds, mut beside) = (BTreeMap::new(), BTreeMap::new());
+    let mut writes = BTreeMap::new();
     let mut before = 0;
     for &existing in &options.existing {
         if existing > before {
@@ -140,9 +141,9 @@ async fn run(options: Options, directory: PathBuf) -> ExitCode {
             // At once, so that a run that is cut short has shown what it has measured.
             print_setting(setting, &of_it, &benches);
             rounds.insert(setting, of_it);
+            write(&options, &rounds, &beside, &writes, &benches);
         }
     }
-    let mut writes = BTreeMap::new();
     if options.writes > 0 {
         for Bench { cluster, bare } in &benches {
             rig::say(&format!("{}: what each write costs the API server", cluster.build.name));
@@ -157,7 +158,8 @@ async fn run(options: Options, directory: PathBuf) -> ExitCode {
         differences.look(*setting, of_it);
     }
     print(&rounds, &beside, &benches);
-    write(&options, &rounds, &beside, &writes, &benches);
+    let path = write(&options, &rounds, &beside, &writes, &benches);
+    rig::say(&format!("every figure of every round is in {}", path.display()));
     for more in &differences.more {
         rig::say(&format!("more writes: {more}"));
     }
@@ -242,7 +244,7 @@ fn write(
     beside: &Beside,
     writes: &BTreeMap<String, Value>,
     benches: &[Bench],
-) {
+) -> PathBuf {
     let parts = &benches[0].cluster.control_plane.parts;
     let peaks: BTreeMap<_, _> = benches
         .iter()
@@ -276,7 +278,7 @@ fn write(
     });
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench.json");
     fs::write(&path, serde_json::to_string_pretty(&all).unwrap() + "\n").unwrap();
-    rig::say(&format!("every figure of every round is in {}", path.display()));
+    path
 }
 
 fn machine() -> Value {

@@ -15,7 +15,7 @@ use moor::csi::proto::csi::v1::identity_server::{Identity, IdentityServer};
 use moor::csi::proto::csi::v1::node_server::{Node, NodeServer};
 use nix::sched::{CloneFlags, unshare};
 use rustix::io::Errno;
-use rustix::mount::{UnmountFlags, mount_bind, unmount};
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_change, unmount};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
@@ -36,8 +36,15 @@ struct Place {
 }
 
 /// Serves the plugin on a node below the folder of plugins, for as long as this process runs, in a mount namespace that is the
-/// node's own: who reads the mounts of one node does not find those of all others. Returns the namespace's file.
-pub fn serve(node: &str, controller: bool, plugin_dir: &Path, content: &Path) -> PathBuf {
+/// node's own: who reads the mounts of one node does not find those of all others. Returns the namespace's file in /proc, which
+/// is seen whole in `all_processes` by whoever has a /proc of his own there.
+pub fn serve(
+    node: &str,
+    controller: bool,
+    plugin_dir: &Path,
+    content: &Path,
+    all_processes: PathBuf,
+) -> PathBuf {
     let socket = plugin_dir.join(DRIVER).join("csi.sock");
     fs::create_dir_all(socket.parent().unwrap()).unwrap();
     fs::create_dir_all(content).unwrap();
@@ -45,6 +52,10 @@ pub fn serve(node: &str, controller: bool, plugin_dir: &Path, content: &Path) ->
     let (told, namespace) = mpsc::channel();
     thread::spawn(move || {
         unshare(CloneFlags::CLONE_NEWNS).unwrap();
+        fs::create_dir_all(&all_processes).unwrap();
+        mount_bind("/proc", &all_processes).unwrap();
+        // An agent's own namespace below it learns of what the plugin mounts.
+        mount_change("/", MountPropagationFlags::SHARED | MountPropagationFlags::REC).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let incoming = UnixListenerStream::new(UnixListener::bind(socket).unwrap());

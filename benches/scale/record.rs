@@ -1,6 +1,6 @@
 //! The writes that moor makes about one object, as its own behaviour says them.
 //!
-//! Before anything is measured moor takes one Volume and one claim on each node through all phases, by way of the rig's
+//! Before anything is measured moor takes a Volume and a claim on each of two nodes through all phases, by way of the rig's
 //! proxy, which writes down every write. What in them is of these objects alone (names, UIDs, versions) becomes a
 //! placeholder. So the bare client makes moor's writes of today, and nobody has to keep two lists in step.
 
@@ -79,7 +79,7 @@ pub fn locks(volume_uid: &str, node: &str) -> [String; 2] {
     [handle_name(volume), attachment_name(volume, AccessMode::SingleNodeWriter, node)]
 }
 
-/// Has moor take one Volume and one claim on each node through all phases. Moor's processes are started for this and have
+/// Has moor take Volumes and claims through all phases, one after the other. Moor's processes are started for this and have
 /// ended afterwards.
 pub async fn record(cluster: &Arc<Cluster>) -> Script {
     let journal = Journal::default();
@@ -98,7 +98,7 @@ pub async fn record(cluster: &Arc<Cluster>) -> Script {
     // What is written only once, for the first object of all, is not the objects'.
     warm_up(cluster).await;
     let mut script = Script::new();
-    for node in &cluster.nodes {
+    for node in cluster.nodes.iter().take(2) {
         let mut samples = Vec::new();
         for _ in 0..SAMPLES {
             samples.push(record_one(cluster, &journal, node).await);
@@ -106,7 +106,35 @@ pub async fn record(cluster: &Arc<Cluster>) -> Script {
         script.insert(node.clone(), Phase::ALL.map(|phase| (phase, usual(&samples, phase))).into());
     }
     cluster.stop().await;
+    // The agent of the first node makes the plugin's Controller calls; all others are like the second.
+    for node in cluster.nodes.iter().skip(2) {
+        let alike = like(&script[&cluster.nodes[1]], cluster, [&cluster.nodes[1], node]).await;
+        script.insert(node.clone(), alike);
+    }
     script
+}
+
+/// The steps of one node as those of another.
+async fn like(
+    steps: &BTreeMap<Phase, Vec<Step>>,
+    cluster: &Cluster,
+    nodes: [&String; 2],
+) -> BTreeMap<Phase, Vec<Step>> {
+    let mut renamed = Vec::new();
+    for node in nodes {
+        let text = send(&cluster.user, "GET", &format!("/api/v1/nodes/{node}"), &Value::Null).await.unwrap();
+        let object: Value = serde_json::from_str(&text).unwrap();
+        renamed.push([node.clone(), object["metadata"]["uid"].as_str().unwrap().to_owned()]);
+    }
+    let other =
+        |text: &str| text.replace(&renamed[0][0], &renamed[1][0]).replace(&renamed[0][1], &renamed[1][1]);
+    let step = |step: &Step| Step {
+        actor: other(&step.actor),
+        path: other(&step.path),
+        body: other(&step.body),
+        ..step.clone()
+    };
+    steps.iter().map(|(phase, steps)| (*phase, steps.iter().map(step).collect())).collect()
 }
 
 /// The steps of a phase as most samples have them; of those that are as many the longest.
@@ -124,7 +152,7 @@ fn usual(samples: &[BTreeMap<Phase, Vec<Step>>], phase: Phase) -> Vec<Step> {
 
 async fn record_one(cluster: &Cluster, journal: &Journal, node: &str) -> BTreeMap<Phase, Vec<Step>> {
     // The Events of an object outlive it, and are named after it.
-    let name = format!("recorded-{}-{node}", cluster.next_round());
+    let name = format!("recorded-{}", cluster.next_round());
     let mut known = BTreeMap::new();
     let mut entries = BTreeMap::new();
     for phase in Phase::ALL {
