@@ -15,6 +15,7 @@ CONTROLLER, AGENT, LOOP = "Deployment/moor-controller", "DaemonSet/moor-agent", 
 JOB, TEST, AGENT_TEST = "Job/moor-pre-delete", "Pod/moor-test-controller", "Pod/moor-test-agent"
 _POD, _FIRST = "spec template spec", "spec template spec containers 0"
 _CRD = "CustomResourceDefinition/volumes.moor.dev"
+_SEATS = "PriorityLevelConfiguration/moor"
 _TOLERATION = {"key": "dedicated", "operator": "Exists"}
 _AFFINITY = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}}
 _ANTI = f"{_POD} affinity podAntiAffinity"
@@ -122,6 +123,11 @@ def _of_everybody() -> tuple[Case, ...]:
             _case(path, text["value"], *(Expected(item, f"{_FIRST} env", Has(text)) for item in everybody), given=_LOOP)
             for path, text in zip(("log.format", "log.filter"), log, strict=True)
         ),
+        _case(
+            "flowControl.enabled", False, Expected(_SEATS, absent=True), Expected("FlowSchema/moor", absent=True),
+            Expected("FlowSchema/moor-leases", absent=True), Expected(AGENT),
+        ),
+        _case("flowControl.shares", 7, Expected(_SEATS, "spec limited nominalConcurrencyShares", 7), Expected("FlowSchema/moor")),
         _case("inlineVolumes", False, Expected("CSIDriver/moor.dev", absent=True), Expected(AGENT)),
         _case("admission.enabled", False, Expected("ValidatingAdmissionPolicy/moor-locks", absent=True), Expected(AGENT)),
         _case(
@@ -374,6 +380,7 @@ CASES = (
 KINDS = {
     "Deployment", "DaemonSet", "Job", "Pod", "Service", "ServiceMonitor", "PodMonitor", "PrometheusRule", "NetworkPolicy",
     "CustomResourceDefinition", "PodDisruptionBudget", "StorageClass", "Plugin", "CSIDriver", "ConfigMap",
+    "PriorityLevelConfiguration", "FlowSchema",
 }  # fmt: skip
 
 # What values.schema.json refuses, each for itself.

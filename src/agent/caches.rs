@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 use crate::api::workload::{CONTROLLER, PLUGIN, SERVICE};
 use crate::api::{Attachment, Plugin, PluginInstance, Snapshot, Volume, VolumeClaim};
 use crate::k8s::pod::LeanPod;
-use crate::k8s::watch::{Restarts, Watches, WentBack};
-use crate::k8s::{Cache, Index};
+use crate::k8s::watch::{Restarts, WentBack};
+use crate::k8s::{Cache, Demand, Index, Watches};
 
 /// Index of Attachments by the name of their VolumeHandle.
 pub(crate) const BY_HANDLE: Index = Index("handle");
@@ -83,13 +83,28 @@ impl Caches {
         restarts: &Restarts,
     ) -> JoinSet<WentBack> {
         let of = |path: &str| Some(format!("{path}={node}"));
+        // Nobody is asked to make calls of a Controller service who has not said in a PluginInstance that it has one. What named this
+        // agent before, when it had one, is listed.
+        let makes_calls = Demand::default();
+        let heard = makes_calls.clone();
+        self.instances.on_change(move |_, now| {
+            if now.and_then(|instance| instance.status.as_ref()).is_some_and(|status| status.controller) {
+                heard.rise();
+            }
+        });
         let mut watches = Watches::new(client.clone(), restarts.clone());
         watches.of(Api::all(client.clone()), of("spec.assignment.nodeName"), &self.claims, 0);
         watches.of(Api::all(client.clone()), of("spec.nodeName"), &self.claims, 1);
         watches.of(Api::all(client.clone()), of("spec.nodeName"), &self.attachments, 0);
-        watches.of(Api::all(client.clone()), of("spec.controller.agent"), &self.attachments, 1);
-        watches.of(Api::all(client.clone()), of("spec.assignment.controller.agent"), &self.volumes, 0);
-        watches.of(Api::all(client.clone()), of("spec.assignment.controller.agent"), &self.snapshots, 0);
+        let by = of("spec.assignment.controller.agent");
+        watches.on_demand(
+            Api::all(client.clone()),
+            of("spec.controller.agent"),
+            (&self.attachments, 1),
+            &makes_calls,
+        );
+        watches.on_demand(Api::all(client.clone()), by.clone(), (&self.volumes, 0), &makes_calls);
+        watches.on_demand(Api::all(client.clone()), by, (&self.snapshots, 0), &makes_calls);
         watches.all(&self.plugins);
         watches.of(Api::all(client.clone()), of("spec.agent"), &self.instances, 0);
         watches.of(Api::namespaced(client.clone(), namespace), of("spec.nodeName"), &self.pods, 0);

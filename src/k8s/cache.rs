@@ -55,6 +55,8 @@ struct Source {
 struct SourceState {
     listed: bool,
     progress: Instant,
+    /// Nothing is watched: there is nothing, and nobody wants it.
+    rests: bool,
 }
 
 impl<K: Cached> Cache<K> {
@@ -65,7 +67,10 @@ impl<K: Cached> Cache<K> {
         let sources: Vec<Source> = sources
             .iter()
             .take(8)
-            .map(|name| Source { name, state: Mutex::new(SourceState { listed: false, progress: now }) })
+            .map(|name| Source {
+                name,
+                state: Mutex::new(SourceState { listed: false, progress: now, rests: false }),
+            })
             .collect();
         Self {
             store: RwLock::new(Store::new(u8::try_from(sources.len()).unwrap_or(8))),
@@ -206,10 +211,14 @@ impl<K: Cached> Cache<K> {
     }
 
     /// Time since the slowest feeding watch last heard from the API server: a list page, an opened
-    /// stream, an event or a bookmark (trap B27).
+    /// stream, an event or a bookmark (trap B27). One that rests has nothing to hear.
     #[must_use]
     pub fn stalled_for(&self) -> Duration {
-        self.sources.iter().map(|source| source.state.lock().progress.elapsed()).max().unwrap_or_default()
+        let silent = |source: &Source| {
+            let state = source.state.lock();
+            (!state.rests).then(|| state.progress.elapsed())
+        };
+        self.sources.iter().filter_map(silent).max().unwrap_or_default()
     }
 
     pub(super) fn put(&self, mut object: K, origin: Origin) {
@@ -256,7 +265,15 @@ impl<K: Cached> Cache<K> {
 
     pub(super) fn progressed(&self, stream: u8) {
         if let Some(source) = self.sources.get(usize::from(stream)) {
-            source.state.lock().progress = Instant::now();
+            let mut state = source.state.lock();
+            (state.progress, state.rests) = (Instant::now(), false);
+        }
+    }
+
+    /// A source has listed nothing, and does not watch until somebody wants it.
+    pub(super) fn rests(&self, stream: u8) {
+        if let Some(source) = self.sources.get(usize::from(stream)) {
+            source.state.lock().rests = true;
         }
     }
 

@@ -6,6 +6,7 @@
 pub(crate) mod backoff;
 pub(crate) mod cache;
 pub mod client;
+mod demand;
 pub(crate) mod error;
 pub(crate) mod events;
 pub(crate) mod exec;
@@ -21,15 +22,18 @@ mod turns;
 pub(crate) mod unreadable;
 pub(crate) mod update;
 pub(crate) mod watch;
+mod watches;
 pub(crate) mod write;
 
 pub(crate) use cache::Cache;
+pub(crate) use demand::Demand;
 pub(crate) use error::ApiError;
 pub use events::EventReason;
 pub(crate) use index::Index;
 pub(crate) use queue::{Next, Queue};
 pub(crate) use store::Named;
 pub(crate) use update::Written;
+pub(crate) use watches::Watches;
 pub(crate) use write::{Created, Writer};
 
 #[cfg(test)]

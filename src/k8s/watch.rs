@@ -9,19 +9,19 @@ use futures::TryStreamExt;
 use kube::{
     Api, Client,
     api::{ListParams, ObjectList, Resource, WatchEvent, WatchParams},
-    core::{DeserializeGuard, NamespaceResourceScope, Request, request},
+    core::{DeserializeGuard, Request, request},
 };
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use rand::Rng;
 use thiserror::Error;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, error, info, warn};
 
 use super::{
     backoff::Backoff,
     cache::{Cache, Cached},
+    demand::Demand,
     error::ApiError,
     read,
     store::{Origin, version},
@@ -38,8 +38,6 @@ const OPEN: Duration = Duration::from_secs(30);
 const SILENCE: Duration = Duration::from_secs(90);
 /// Shortest life of a stream: one that ends earlier counts as failed.
 const SHORT: Duration = Duration::from_secs(1);
-/// Time between looks whether a kind is defined by now that was not.
-const UNDEFINED: Duration = Duration::from_secs(10);
 /// A watch that has heard nothing for this long has stalled: the silence, and an attempt to reopen.
 pub const STALLED: Duration = Duration::from_secs(150);
 
@@ -115,51 +113,6 @@ impl Interrupted {
 /// How often watches were interrupted and begun anew, by kind.
 pub type Restarts = Family<KindLabels, Counter>;
 
-/// The watches of a process.
-pub struct Watches {
-    client: Client,
-    restarts: Restarts,
-    running: JoinSet<WentBack>,
-}
-
-impl Watches {
-    /// None yet.
-    #[must_use]
-    pub fn new(client: Client, restarts: Restarts) -> Self {
-        Self { client, restarts, running: JoinSet::new() }
-    }
-
-    /// Feeds a cache of one source with all objects of its kind.
-    pub fn all<K: Cached>(&mut self, cache: &Arc<Cache<K>>) {
-        self.of(Api::all(self.client.clone()), None, cache, 0);
-    }
-
-    /// Feeds a cache of one source with what is in this namespace.
-    pub fn in_namespace<K>(&mut self, namespace: &str, cache: &Arc<Cache<K>>)
-    where
-        K: Cached + Resource<Scope = NamespaceResourceScope>,
-    {
-        self.of(Api::namespaced(self.client.clone(), namespace), None, cache, 0);
-    }
-
-    /// Feeds a cache of one source with all objects of a kind that the cluster may not have, or not yet: then there are none.
-    pub fn if_defined<K: Cached>(&mut self, cache: &Arc<Cache<K>>) {
-        let watch = Watch::new(Api::all(self.client.clone()), None, Arc::clone(cache), 0);
-        self.running.spawn(Watch { undefined: Some(UNDEFINED), ..watch }.run(self.restarts.clone()));
-    }
-
-    /// Begins [`watch`].
-    pub fn of<K: Cached>(&mut self, api: Api<K>, fields: Option<String>, cache: &Arc<Cache<K>>, source: u8) {
-        self.running.spawn(watch(api, fields, Arc::clone(cache), source, self.restarts.clone()));
-    }
-
-    /// The tasks. One that ends has found that the API server's history went back.
-    #[must_use]
-    pub fn running(self) -> JoinSet<WentBack> {
-        self.running
-    }
-}
-
 /// Feeds source number `source` of `cache` with the objects of `api` that match the field selector `fields`, for example
 /// `spec.nodeName=worker-1`; without one, with all. Retries for ever; returns only if the API server's history went back.
 pub async fn watch<K: Cached>(
@@ -172,7 +125,7 @@ pub async fn watch<K: Cached>(
     Watch::new(api, fields, cache, source).run(restarts).await
 }
 
-struct Watch<K> {
+pub(super) struct Watch<K> {
     api: Api<K>,
     url: Request,
     client: Client,
@@ -181,11 +134,13 @@ struct Watch<K> {
     source: u8,
     kind: String,
     /// Time between looks where the cluster may not have the kind.
-    undefined: Option<Duration>,
+    pub(super) undefined: Option<Duration>,
+    /// Where there is one, nothing is watched before it rises, or something is listed.
+    pub(super) demand: Option<Demand>,
 }
 
 impl<K: Cached> Watch<K> {
-    fn new(api: Api<K>, fields: Option<String>, cache: Arc<Cache<K>>, source: u8) -> Self {
+    pub(super) fn new(api: Api<K>, fields: Option<String>, cache: Arc<Cache<K>>, source: u8) -> Self {
         Self {
             url: Request::new(api.resource_url()),
             client: api.clone().into_client(),
@@ -195,10 +150,11 @@ impl<K: Cached> Watch<K> {
             source,
             kind: K::kind(&()).into_owned(),
             undefined: None,
+            demand: None,
         }
     }
 
-    async fn run(self, restarts: Restarts) -> WentBack {
+    pub(super) async fn run(self, restarts: Restarts) -> WentBack {
         let mut failures = 0;
         let mut resume = None;
         let mut broken = false;
@@ -262,7 +218,7 @@ impl<K: Cached> Watch<K> {
                 }
                 version
             }
-            None => match self.list().await {
+            None => match self.listed().await {
                 Ok(version) => version,
                 Err(interrupted) => return (0, Err(interrupted)),
             },
@@ -280,8 +236,26 @@ impl<K: Cached> Watch<K> {
         Ok(())
     }
 
-    /// A LIST of the most recent state, page by page.
-    async fn list(&self) -> Result<u64, Interrupted> {
+    /// The version of a LIST behind which there is something to watch for. Where there is nothing, and nobody wants it watched, the
+    /// LIST is made again when somebody does.
+    async fn listed(&self) -> Result<u64, Interrupted> {
+        loop {
+            let (version, is_any) = self.list().await?;
+            let Some(demand) = &self.demand else { return Ok(version) };
+            if is_any {
+                demand.rise();
+            }
+            if demand.is_there() {
+                return Ok(version);
+            }
+            self.cache.rests(self.source);
+            demand.risen().await;
+            self.cache.progressed(self.source);
+        }
+    }
+
+    /// A LIST of the most recent state, page by page. Returns its version, and whether there is anything.
+    async fn list(&self) -> Result<(u64, bool), Interrupted> {
         // Read before the request: a LIST by quorum cannot be older than anything seen before it.
         let seen = self.cache.highest();
         let mut listed = HashSet::new();
@@ -305,7 +279,7 @@ impl<K: Cached> Watch<K> {
             params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
             if params.continue_token.is_none() {
                 self.cache.finish_list(&listed, version, self.source);
-                return Ok(version);
+                return Ok((version, !listed.is_empty()));
             }
         }
     }

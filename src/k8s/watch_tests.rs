@@ -3,7 +3,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use super::super::store::Named;
+use super::super::{demand::Demand, store::Named, watches::Watches};
 use super::{
     super::scripted_tests::{Answer, Scripted},
     *,
@@ -90,6 +90,45 @@ async fn it_lists_by_quorum_in_pages_and_watches_from_there() {
     assert!(asked[1].contains("continue=more"));
     assert!(asked[2].contains("watch=true") && asked[2].contains("resourceVersion=20"), "{}", asked[2]);
     assert!(asked[2].contains("allowWatchBookmarks=true"));
+}
+
+#[tokio::test]
+async fn nothing_is_watched_before_it_is_wanted() {
+    let (empty, one) = (list(20, "", &[]), list(30, "", &[object("a", 25)]));
+    let (server, client) = Scripted::start(vec![empty, one, Answer::Open(vec![])]).await;
+    let cache: Arc<Cache<ConfigMap>> = Arc::new(Cache::new(&["all"]));
+    let demand = Demand::default();
+    let mut watches = Watches::new(client.clone(), Restarts::default());
+    watches.on_demand(Api::namespaced(client, "ns"), None, (&cache, 0), &demand);
+    cache.synced().await;
+    sleep(Duration::from_millis(50)).await;
+    assert_eq!(server.asked().len(), 1, "it was listed once, and that there is nothing is known");
+    assert_eq!(cache.stalled_for(), Duration::ZERO, "nothing is expected of it");
+    demand.rise();
+    for _ in 0..500 {
+        if server.asked().len() == 3 {
+            break;
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    let asked: Vec<String> = server.asked().into_iter().map(|asked| asked.uri).collect();
+    assert!(asked[2].contains("watch=true") && asked[2].contains("resourceVersion=30"), "{asked:?}");
+    assert_eq!(cache.all().len(), 1);
+    assert!(cache.stalled_for() > Duration::ZERO, "now its silence counts");
+}
+
+#[tokio::test]
+async fn what_is_listed_is_wanted() {
+    let answers = vec![list(20, "", &[object("a", 5)]), Answer::Open(vec![event("ADDED", &object("b", 21))])];
+    let (_server, client) = Scripted::start(answers).await;
+    let cache: Arc<Cache<ConfigMap>> = Arc::new(Cache::new(&["all"]));
+    let demand = Demand::default();
+    let mut watches = Watches::new(client.clone(), Restarts::default());
+    watches.on_demand(Api::namespaced(client, "ns"), None, (&cache, 0), &demand);
+    demand.risen().await;
+    while cache.all().len() < 2 {
+        sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test]

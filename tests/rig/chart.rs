@@ -13,13 +13,15 @@ use super::NAMESPACE;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Kinds of the chart that are of use without nodes, in the order in which they are made.
-const KINDS: [(&str, &str, &str); 8] = [
+const KINDS: [(&str, &str, &str); 10] = [
     ("CustomResourceDefinition", "/apis/apiextensions.k8s.io/v1", "customresourcedefinitions"),
     ("ServiceAccount", "/api/v1", "serviceaccounts"),
     ("ClusterRole", "/apis/rbac.authorization.k8s.io/v1", "clusterroles"),
     ("ClusterRoleBinding", "/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings"),
     ("Role", "/apis/rbac.authorization.k8s.io/v1", "roles"),
     ("RoleBinding", "/apis/rbac.authorization.k8s.io/v1", "rolebindings"),
+    ("PriorityLevelConfiguration", "/apis/flowcontrol.apiserver.k8s.io/v1", "prioritylevelconfigurations"),
+    ("FlowSchema", "/apis/flowcontrol.apiserver.k8s.io/v1", "flowschemas"),
     ("ValidatingAdmissionPolicy", "/apis/admissionregistration.k8s.io/v1", "validatingadmissionpolicies"),
     (
         "ValidatingAdmissionPolicyBinding",

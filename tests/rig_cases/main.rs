@@ -31,6 +31,7 @@ mod events;
 mod exported;
 mod fault_matrix;
 mod first_claim;
+mod flow_control;
 mod forgotten;
 mod grown;
 mod inline;
@@ -95,6 +96,7 @@ fn main() -> ExitCode {
         exported::CASES,
         fault_matrix::CASES,
         first_claim::CASES,
+        flow_control::CASES,
         forgotten::CASES,
         grown::CASES,
         inline::CASES,
