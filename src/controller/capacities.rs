@@ -100,9 +100,8 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
     }
     match ended.and(told).and(asked) {
         Ok(()) => Next::Done,
-        Err(ApiError::Conflict(_)) => Next::Again,
         Err(error) => {
-            tracing::warn!(plugin = name, %error, "cannot tell the scheduler how much room its driver has");
+            error.log(name, "cannot tell the scheduler how much room its driver has");
             error.next()
         }
     }

@@ -21,9 +21,8 @@ pub(crate) async fn run(ctx: &Context, claim: &ProvisionedFor) -> Next {
     }
     match release(ctx, claim).await {
         Ok(()) => Next::Done,
-        Err(ApiError::Conflict(_)) => Next::Again,
         Err(error) => {
-            tracing::warn!(%claim, %error, "a claim that was copied cannot be let go");
+            error.log(claim, "a claim that was copied cannot be let go");
             error.next()
         }
     }

@@ -88,9 +88,8 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
     }
     match look(ctx, name).await {
         Ok(next) => next,
-        Err(ApiError::Conflict(_)) => Next::Again,
         Err(error) => {
-            tracing::warn!(volume = name, %error, "cannot look for its PersistentVolume");
+            error.log(name, "cannot look for its PersistentVolume");
             error.next()
         }
     }

@@ -48,11 +48,13 @@ pub(crate) async fn run(ctx: &Context, volume: &VolumeKey) -> Next {
                 let others = waits_for_others(&seen).then_some(RECHECK);
                 let recheck = others.into_iter().chain(told.recheck).chain(seen.lingering.ends);
                 let recheck = recheck.chain(ctx.pods.next(&seen.claims_seen)).min();
-                return match record::waiting(ctx, &seen, &verdicts).await {
-                    Next::Done | Next::After(_) if told.untold => Next::Retry,
-                    Next::Done => recheck.map_or(Next::Done, Next::After),
-                    Next::After(later) => Next::After(recheck.map_or(later, |recheck| recheck.min(later))),
-                    next @ (Next::Again | Next::Retry | Next::Unanswered) => next,
+                return match (record::waiting(ctx, &seen, &verdicts).await, told.again) {
+                    (Next::Done | Next::After(_), Some(again)) => again,
+                    (Next::Done, None) => recheck.map_or(Next::Done, Next::After),
+                    (Next::After(later), None) => {
+                        Next::After(recheck.map_or(later, |recheck| recheck.min(later)))
+                    }
+                    (next @ (Next::Again | Next::Retry | Next::Unanswered), _) => next,
                 };
             }
             Err(ApiError::Conflict(request)) => {
@@ -70,8 +72,8 @@ pub(crate) async fn run(ctx: &Context, volume: &VolumeKey) -> Next {
 
 /// What came of telling how a Volume is.
 struct Told {
-    /// Something could not be written. Nothing else may ever bring the Volume back, so it is tried again.
-    untold: bool,
+    /// When it is tried again to write what could not be written. Nothing else may ever bring the Volume back.
+    again: Option<Next>,
     /// When something is to be told that no watch brings.
     recheck: Option<Duration>,
 }
@@ -91,14 +93,15 @@ async fn tell(ctx: &Context, seen: &Observed) -> Told {
             schedulable::report(ctx, seen).await.map(|next| recheck = next),
         ),
     ];
-    let mut untold = false;
+    let mut again = None;
     for (what, told) in told {
         if let Err(error) = told {
             error.log(&seen.key, what);
-            untold = true;
+            // What was not answered is soonest to be asked again.
+            again = again.filter(|next| *next == Next::Unanswered).or(Some(error.next()));
         }
     }
-    Told { untold, recheck }
+    Told { again, recheck }
 }
 
 /// Has the Volumes looked at that linger where a claim of this one waits for room.

@@ -135,9 +135,9 @@ async fn serve_again(ctx: &Context, plugin: &Plugin, restored: &Plugin) -> Next 
         "an earlier installation has withdrawn its service for Pods; it is served again"
     );
     match ctx.writer.update(&ctx.plugins, plugin, restored).await {
-        Ok(_) | Err(ApiError::Conflict(_)) => Next::Again,
+        Ok(_) => Next::Again,
         Err(error) => {
-            tracing::warn!(plugin = name, %error, "cannot serve it to Pods again");
+            error.log(name, "cannot serve it to Pods again");
             error.next()
         }
     }

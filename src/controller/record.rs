@@ -31,9 +31,8 @@ const AT_A_TIME: usize = 16;
 pub(crate) async fn waiting(ctx: &Context, seen: &Observed, verdicts: &[(ClaimUid, Verdict)]) -> Next {
     match tell_all(ctx, seen, verdicts).await {
         Ok(next) => next,
-        Err(ApiError::Conflict(_)) => Next::Again,
         Err(error) => {
-            tracing::warn!(volume = %seen.key, %error, "cannot record what its claims wait for");
+            error.log(&seen.key, "cannot record what its claims wait for");
             error.next()
         }
     }

@@ -81,9 +81,8 @@ impl NotDone {
             Self::BackingOff(left) => Next::After(left),
             Self::NotNow | Self::Unended => Next::After(PAUSE),
             Self::Busy => Next::After(LATER),
-            Self::Api(ApiError::Conflict(_)) => Next::Again,
-            Self::Api(ref error) => {
-                tracing::warn!(key, "{self}");
+            Self::Api(error) => {
+                error.log(key, "the pass has not ended");
                 error.next()
             }
             Self::Failed(_) | Self::Record(_) | Self::Host(_) => {
@@ -99,9 +98,9 @@ impl Failure {
     pub fn next(&self, key: &str, written: Result<(), ApiError>) -> Next {
         match written {
             // What else there is to do for the key may go on, with fresh reads and behind whoever waits.
-            Ok(()) | Err(ApiError::Conflict(_)) => Next::Again,
+            Ok(()) => Next::Again,
             Err(error) => {
-                tracing::warn!(key, failure = %self, "the failure cannot be written: {error}");
+                error.log(key, &format!("its failure cannot be written ({self})"));
                 error.next()
             }
         }
