@@ -49,6 +49,7 @@ mod pod_claims;
 mod provision;
 mod read_only;
 mod relief;
+mod replaced;
 mod resize;
 mod restored;
 mod rogue;
@@ -116,6 +117,7 @@ fn main() -> ExitCode {
         provision::CASES,
         read_only::CASES,
         relief::CASES,
+        replaced::CASES,
         rogue::CASES,
         rolled::CASES,
         sanity::CASES,
