@@ -9,6 +9,7 @@ mod documents;
 mod entries;
 mod failures;
 mod layering;
+mod performance;
 mod plugins;
 mod proofs;
 mod reference;

@@ -1,0 +1,167 @@
+//! What moor must cost, and what it does.
+
+use serde_json::Value;
+
+use super::figures::{Figures, PARTS, Who, cpu, is_write, middle, requests};
+
+/// One thing that is asked for.
+pub struct Target {
+    pub what: &'static str,
+    pub asked: &'static str,
+    /// What the run says, and whether that is enough; None: the run does not say.
+    pub found: fn(&Figures) -> Option<(String, bool)>,
+}
+
+const MIB: f64 = 1_048_576.0;
+
+fn least(figures: &Figures) -> u64 {
+    figures.numbers("existing")[0]
+}
+
+fn most(figures: &Figures) -> u64 {
+    figures.numbers("existing").into_iter().max().unwrap_or_default()
+}
+
+/// One object after the other, beside as little as there was.
+fn alone<'a>(figures: &'a Figures, phase: &str) -> Option<&'a Value> {
+    figures.round(Who::Moor, least(figures), 1, phase)
+}
+
+fn at_once<'a>(figures: &'a Figures, who: Who, existing: u64, phase: &str) -> Option<&'a Value> {
+    figures.round(who, existing, 1000, phase)
+}
+
+fn writes(figures: &Figures, phase: &str, at_most: f64) -> Option<(String, bool)> {
+    let found = requests(alone(figures, phase)?, true);
+    Some((format!("{found:.1}"), found < at_most + 0.05))
+}
+
+fn share(figures: &Figures, phase: &str) -> Option<(String, bool)> {
+    let [moor, bare] = [Who::Moor, Who::Bare].map(|who| at_once(figures, who, least(figures), phase));
+    let [moor, bare] = [moor?, bare?].map(|round| middle(&round["objectsPerSecond"]));
+    let share = 100.0 * moor / bare;
+    Some((format!("{share:.0} %: {moor:.0}/s, the bare client {bare:.0}/s"), share >= 80.0))
+}
+
+/// CPU time of moor and of the API server for a claim that is made and deleted, beside so many.
+fn of_a_claim(figures: &Figures, existing: u64, parts: &[&str]) -> Option<f64> {
+    let phases = ["make claims", "delete claims"];
+    let of = |phase: &&str| {
+        let round = at_once(figures, Who::Moor, existing, phase)?;
+        Some(parts.iter().map(|part| cpu(round, part)).sum::<f64>())
+    };
+    phases.iter().map(of).sum()
+}
+
+fn bytes(figures: &Figures, existing: u64, of: &str) -> Option<f64> {
+    figures.beside(existing)?["memory"][of].as_f64()
+}
+
+/// The numbers of claims that stayed, of which memory is known.
+fn beside(figures: &Figures) -> Vec<u64> {
+    figures.numbers("existing").into_iter().filter(|existing| figures.beside(*existing).is_some()).collect()
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts of claims")]
+fn per_thousand(figures: &Figures) -> Option<(String, bool)> {
+    let all = beside(figures);
+    let (first, last) = (*all.first()?, *all.last()?);
+    if first == last {
+        return None;
+    }
+    let more = bytes(figures, last, "controllerBytes")? - bytes(figures, first, "controllerBytes")?;
+    let found = more / MIB / ((last - first) as f64 / 1000.0);
+    Some((format!("{found:.1} MiB, from {first} to {last} claims"), found <= 8.0))
+}
+
+fn agent_with_a_hundred(figures: &Figures) -> Option<(String, bool)> {
+    let found = bytes(figures, 100 * figures.number("agents"), "agentBytes")? / MIB;
+    Some((format!("{found:.0} MiB"), found <= 25.0))
+}
+
+fn idle(figures: &Figures) -> Option<(String, bool)> {
+    let last = *beside(figures).last()?;
+    let idle = &figures.beside(last)?["idle"];
+    let writes = idle["requests"].as_object()?.iter().filter(|(request, _)| is_write(request));
+    let found: Vec<_> = writes.map(|(request, count)| format!("{request} {count}")).collect();
+    let said = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
+    Some((format!("{said} in {} s beside {last} claims", idle["seconds"]), found.is_empty()))
+}
+
+fn restart(figures: &Figures) -> Option<(String, bool)> {
+    let of = beside(figures).into_iter().find(|existing| *existing >= 10_000)?;
+    let found = figures.beside(of)?["restart"]["secondsUntilAllAreReady"].as_f64()?;
+    Some((format!("{found:.1} s, of all processes at once, beside {of} claims"), found <= 3.0))
+}
+
+fn flat(figures: &Figures) -> Option<(String, bool)> {
+    let (first, last) = (*beside(figures).first()?, most(figures));
+    let [before, after] = [first, last].map(|existing| of_a_claim(figures, existing, &PARTS));
+    let (before, after) = (before?, after?);
+    let more = 100.0 * (after / before - 1.0);
+    let said = format!("{more:+.0} %: {before:.1} ms beside {first} claims, {after:.1} ms beside {last}");
+    Some((said, first < last && more <= 20.0))
+}
+
+pub const TARGETS: [Target; 13] = [
+    Target {
+        what: "writes of moor, a Volume made to Ready",
+        asked: "≤ 3",
+        found: |figures| writes(figures, "make volumes", 3.0),
+    },
+    Target {
+        what: "writes of moor, a claim made to Ready",
+        asked: "≤ 4",
+        found: |figures| writes(figures, "make claims", 4.0),
+    },
+    Target {
+        what: "writes of moor, a claim deleted to gone",
+        asked: "≤ 5",
+        found: |figures| writes(figures, "delete claims", 5.0),
+    },
+    Target {
+        what: "claims made per second, 1,000 at once, of what the bare client makes",
+        asked: "≥ 80 %",
+        found: |figures| share(figures, "make claims"),
+    },
+    Target {
+        what: "one claim after the other, made to Ready: p50",
+        asked: "≤ 40 ms",
+        found: |figures| latency(figures, "p50", 40.0),
+    },
+    Target {
+        what: "one claim after the other, made to Ready: p99",
+        asked: "≤ 120 ms",
+        found: |figures| latency(figures, "p99", 120.0),
+    },
+    Target {
+        what: "CPU time of the API server for a Volume made",
+        asked: "≤ 11 ms",
+        found: |figures| {
+            let found = cpu(at_once(figures, Who::Moor, least(figures), "make volumes")?, "API server");
+            Some((format!("{found:.1} ms"), found <= 11.0))
+        },
+    },
+    Target {
+        what: "CPU time of the API server for a claim made and deleted",
+        asked: "≤ 27 ms",
+        found: |figures| {
+            let found = of_a_claim(figures, least(figures), &["API server"])?;
+            Some((format!("{found:.1} ms"), found <= 27.0))
+        },
+    },
+    Target { what: "memory of the controller for 1,000 claims more", asked: "≤ 8 MB", found: per_thousand },
+    Target { what: "memory of an agent with 100 claims", asked: "≤ 25 MB", found: agent_with_a_hundred },
+    Target { what: "writes when nothing is asked, but for Leases", asked: "none", found: idle },
+    Target { what: "ready after `kill -9`, beside 10,000 claims", asked: "≤ 3 s", found: restart },
+    Target {
+        what: "CPU time of all for a claim made and deleted, beside few and beside many",
+        asked: "≤ 20 % more",
+        found: flat,
+    },
+];
+
+fn latency(figures: &Figures, rank: &str, at_most: f64) -> Option<(String, bool)> {
+    let found = middle(&alone(figures, "make claims")?["latencyMilliseconds"][rank]);
+    Some((format!("{found:.0} ms"), found <= at_most))
+}
