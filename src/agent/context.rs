@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::attach::audits::Audits;
 use super::caches::Caches;
+use super::calls::begun::Begun;
 use super::calls::budgets::Budgets;
 use super::calls::failure::Failure;
 use super::calls::flights::Flights;
@@ -71,6 +72,7 @@ pub(super) struct Agent {
     pub recorder: Recorder,
     pub metrics: Metrics,
     pub retries: Arc<Retries>,
+    pub begun: Arc<Begun>,
     pub queues: Arc<Queues>,
     pub budgets: Budgets,
     pub flights: Flights,

@@ -10,6 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::caches::{BY_ATTACHMENT, Caches};
+use super::calls::begun::Begun;
 use super::calls::retry::Retries;
 use super::capacity::said;
 use super::drivers::place;
@@ -45,6 +46,7 @@ pub(crate) struct Events {
     pub caches: Caches,
     pub records: Arc<Records>,
     pub retries: Arc<Retries>,
+    pub begun: Arc<Begun>,
     pub queues: Arc<Queues>,
     pub lost: Arc<LostMounts>,
     pub asked: Arc<Asked>,
@@ -162,6 +164,7 @@ impl Events {
             match new {
                 None => {
                     me.retries.clear(&uid);
+                    me.begun.ended(&uid);
                 }
                 Some(_) if differs(old, new, of_volume) => me.queues.volumes.add(uid),
                 Some(_) => {}

@@ -107,10 +107,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
     let calls_before = Running::open(&args.state_dir.join("calls"), &args.node_name, &boot_id);
     let longest_call = args.calls.deadlines().longest();
     let unended = Unended::open(&args.state_dir.join("unended"), &boot_id, longest_call);
-    let records = Records::open(&args.state_dir.join("records"))?;
-    for unreadable in records.unreadable() {
-        tracing::error!(path = %unreadable.path.display(), "a record cannot be read and is kept: a volume that only it knows of stays mounted");
-    }
+    let records = open_records(&args)?;
     let paths = Paths::below(&args.kubelet_dir);
     let targets = Targets::prepare(&paths, &records, &boot_id).await;
     tracing::info!(node = args.node_name, node_uid, boot_id, records = records.len(), "agent started");
@@ -130,6 +127,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         caches: caches.clone(),
         records: Arc::new(records),
         retries: Arc::default(),
+        begun: Arc::default(),
         queues: queues.clone(),
         lost: Arc::default(),
         asked: Arc::default(),
@@ -155,6 +153,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         writer,
         metrics: metrics.clone(),
         retries: events.retries.clone(),
+        begun: events.begun.clone(),
         queues: queues.clone(),
         flights: Flights::new({
             let queues = queues.clone();
@@ -191,6 +190,14 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
     ended
 }
 
+fn open_records(args: &AgentArgs) -> Result<Records, RecordError> {
+    let records = Records::open(&args.state_dir.join("records"))?;
+    for unreadable in records.unreadable() {
+        tracing::error!(path = %unreadable.path.display(), "a record cannot be read and is kept: a volume that only it knows of stays mounted");
+    }
+    Ok(records)
+}
+
 /// Runs everything until the shutdown, then drains.
 async fn live(
     agent: &Arc<Agent>,
@@ -225,6 +232,7 @@ async fn live(
         beside.spawn(agent.registry.clone().run());
         beside.spawn(kubelet::sweep::run(agent.clone()));
         beside.spawn(rounds::run(agent.clone()));
+        agent.begun.before(&agent.caches, &agent.node_name);
         workers_of(agent, &workers_shutdown, &mut workers);
         events.wake_records();
         let outcome = tokio::select! {

@@ -12,7 +12,7 @@ use super::quantity::{self, QuantityError};
 use super::secrets::SecretRefs;
 use super::source::AssignedSource;
 use super::topology::Segments;
-use super::volume::VolumeSpec;
+use super::volume::{VolumeSpec, VolumeState};
 
 /// Who makes a Volume's own calls, and which.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -23,6 +23,9 @@ pub struct VolumeAssignment {
     /// By whom. Absent where the driver has no Controller service, and then nothing is called.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<ControllerRef>,
+    /// CreateVolume was another instance's to call before, or this one's in an earlier tenure, and may have been called.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub created_before: bool,
     /// Where the first claim is, of a volume that is made there (spec.binding).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Segments>,
@@ -46,6 +49,35 @@ pub struct VolumeAssignment {
     /// The Secrets that the Plugin named when the Volume was taken up, each as namespace/name. They stay as they are.
     #[serde(default, skip_serializing_if = "SecretRefs::is_empty")]
     pub secrets: Box<SecretRefs>,
+}
+
+impl Volume {
+    /// Another call, or another who makes it. Everything else stays with the volume: a call that is repeated says the same.
+    #[must_use]
+    pub fn assignment(
+        &self,
+        operation: VolumeOperation,
+        controller: Option<ControllerRef>,
+    ) -> VolumeAssignment {
+        let before = self.spec.assignment.clone().unwrap_or_default();
+        let moves = before.controller.is_some() && before.controller != controller;
+        let created_before = if moves { self.may_exist() } else { before.created_before };
+        VolumeAssignment { operation, controller, created_before, ..before }
+    }
+
+    /// Whether CreateVolume may have been called, and nothing has said since that nothing was made. Its agent notes it before a
+    /// call where somebody relies on it, and else only what came of the call (docs/adr/0059): one that is made of something is
+    /// not begun before that is noted.
+    #[must_use]
+    pub fn may_exist(&self) -> bool {
+        let said = self.status.as_ref().and_then(|status| status.may_exist);
+        said.unwrap_or_else(|| {
+            let creates = |assignment: &&VolumeAssignment| assignment.operation == VolumeOperation::Create;
+            let assigned = self.spec.assignment.as_ref().filter(creates);
+            let is_open = self.state() == VolumeState::Pending && self.rejected().is_none();
+            is_open && assigned.is_some_and(|assignment| assignment.source.is_none())
+        })
+    }
 }
 
 /// What CreateVolume is called with of that which may be changed later.

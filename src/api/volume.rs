@@ -206,9 +206,10 @@ pub struct VolumeStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub volume_handle: Option<String>,
-    /// CreateVolume has been called, and no answer has said since that nothing was made: there may be a volume.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub may_exist: bool,
+    /// Of one that is being created: whether CreateVolume has been called, and no answer has said since that nothing was made.
+    /// Absent: nobody has said it, so there may be a volume as soon as the call is assigned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub may_exist: Option<bool>,
     /// What the volume was to be made of was deleted, or gone, before CreateVolume was called, and it never is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub source_gone: bool,
@@ -306,17 +307,6 @@ impl Volume {
     #[must_use]
     pub fn place(&self) -> Option<&Segments> {
         self.spec.assignment.as_ref()?.place.as_ref()
-    }
-
-    /// Another call, or another who makes it. Everything else stays with the volume: a call that is repeated says the same.
-    #[must_use]
-    pub fn assignment(
-        &self,
-        operation: VolumeOperation,
-        controller: Option<ControllerRef>,
-    ) -> VolumeAssignment {
-        let before = self.spec.assignment.clone().unwrap_or_default();
-        VolumeAssignment { operation, controller, ..before }
     }
 
     /// Whether its place is that of its first claim, which is not chosen yet.

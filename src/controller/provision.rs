@@ -269,9 +269,9 @@ async fn go_on(
     }
 }
 
-/// Deletes a Volume that nobody wants any more, with its storage. As long as nothing can have been made it is deleted as it
-/// is: its agent writes before a call that there may be a volume, so at this version none is running, and CreateVolume is
-/// not repeated to find out.
+/// Deletes a Volume that nobody wants any more, with its storage. One of which it is known that nothing was made is deleted as it
+/// is: its agent would write before another call that there may be a volume, so at this version none is running, and CreateVolume
+/// is not repeated to find out.
 async fn abandon(ctx: &Context, volume: &Volume) -> Result<(), ApiError> {
     if !is_untouched(volume) {
         return delete(ctx, volume, DeletionPolicy::Delete, None).await;
@@ -302,9 +302,7 @@ async fn abandon(ctx: &Context, volume: &Volume) -> Result<(), ApiError> {
 }
 
 fn is_untouched(volume: &Volume) -> bool {
-    let status = volume.status.as_ref();
-    volume.state() == VolumeState::Pending
-        && status.is_none_or(|status| !status.may_exist && status.rejected.is_none())
+    volume.state() == VolumeState::Pending && !volume.may_exist() && volume.rejected().is_none()
 }
 
 /// Writes what is to become of a Volume's storage and for which PersistentVolume's end, and deletes the Volume.

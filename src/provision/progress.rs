@@ -130,8 +130,8 @@ fn ready(
 
 /// What the driver said, if it said clearly that there is no room and that it has made nothing.
 fn is_full(volume: &Volume) -> Option<String> {
-    let status = volume.status.as_ref().filter(|status| !status.may_exist && status.rejected.is_none())?;
-    let error = status.last_error.as_ref()?;
+    let status = volume.status.as_ref().filter(|status| status.rejected.is_none())?;
+    let error = status.last_error.as_ref().filter(|_| !volume.may_exist())?;
     let is_full = error.code == "ResourceExhausted" && error.rpc == "CreateVolume";
     is_full.then(|| format!("{}: {}: {}", error.rpc, error.code, error.message))
 }

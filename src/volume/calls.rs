@@ -147,9 +147,27 @@ pub enum Standing {
 /// only what is not being deleted waits for it (`snapshot/mod.rs`).
 #[must_use]
 pub fn source_to_look_at(call: VolumeCall, volume: &Volume) -> Option<&AssignedSource> {
-    let is_begun = volume.status.as_ref().is_some_and(|status| status.may_exist);
+    let is_begun = volume.may_exist();
     let source = volume.spec.assignment.as_ref()?.source.as_ref();
     source.filter(|_| call == VolumeCall::Create && !is_begun)
+}
+
+/// Whether CreateVolume may have been called before for a Volume: by what the object says, or, where that says nothing, by what
+/// its agent remembers of this process and found when it began.
+#[must_use]
+pub fn may_have_been_created(volume: &Volume, remembered: bool) -> bool {
+    let said = volume.status.as_ref().and_then(|status| status.may_exist);
+    let given = || volume.spec.assignment.as_ref().is_some_and(|assignment| assignment.created_before);
+    said.unwrap_or_else(|| volume.may_exist() && (remembered || given()))
+}
+
+/// Whether it has to be in the status before CreateVolume is called that it is: where somebody takes it from there that it was
+/// not. That is so when the status has said it, and of what is made of something, which may be deleted before the call.
+#[must_use]
+pub fn is_noted_before(volume: &Volume) -> bool {
+    let said = volume.status.as_ref().and_then(|status| status.may_exist);
+    let copies = volume.spec.assignment.as_ref().is_some_and(|assignment| assignment.source.is_some());
+    said == Some(false) || copies && said.is_none()
 }
 
 /// Whether nothing may be made of the live object of that name, which was to have this UID.

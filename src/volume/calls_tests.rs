@@ -212,3 +212,61 @@ fn only_the_holder(call: VolumeCall, growing: &Volume) {
     assert_eq!(of(Some(&lock("w", false))), Standing::NotHolder);
     assert_eq!(of(None), Standing::NotHolder);
 }
+
+#[test]
+fn who_creates_knows_whether_it_was_called_before() {
+    for (said, remembered, created_before, before) in [
+        (None, false, false, false),
+        (None, true, false, true),
+        (None, false, true, true),
+        (Some(false), true, true, false),
+        (Some(true), false, false, true),
+    ] {
+        let mut volume = volume(Create, Pending, false);
+        volume.status.as_mut().unwrap().may_exist = said;
+        volume.spec.assignment.as_mut().unwrap().created_before = created_before;
+        assert_eq!(
+            may_have_been_created(&volume, remembered),
+            before,
+            "{said:?} {remembered} {created_before}"
+        );
+        assert_eq!(volume.may_exist(), said.unwrap_or(true), "nobody else can know");
+        // Once the status has said that there is nothing, whoever has read that relies on it.
+        assert_eq!(is_noted_before(&volume), said == Some(false));
+        let source = AssignedSource { uid: "s".into(), ..AssignedSource::default() };
+        volume.spec.assignment.as_mut().unwrap().source = Some(source);
+        assert_eq!(
+            is_noted_before(&volume),
+            said != Some(true),
+            "{said:?}: the source may go before the call"
+        );
+        assert_eq!(volume.may_exist(), said == Some(true), "{said:?}: it is noted first");
+        assert_eq!(may_have_been_created(&volume, true), said == Some(true));
+    }
+}
+
+#[test]
+fn a_creation_that_moves_may_have_been_called() {
+    let to = |agent: &str, tenure| ControllerRef { instance: "i".into(), agent: agent.into(), tenure };
+    for (said, state, before) in [
+        (None, Pending, true),
+        (Some(true), Pending, true),
+        (Some(false), Pending, false),
+        (None, Created, false),
+    ] {
+        let mut volume = volume(Create, state, false);
+        volume.status.as_mut().unwrap().may_exist = said;
+        let mut given = |to| {
+            let assignment = volume.assignment(Create, Some(to));
+            volume.spec.assignment = Some(assignment.clone());
+            assignment.created_before
+        };
+        assert!(!given(to("me", 0)), "it is given as it was");
+        assert_eq!(given(to("me", 1)), before, "{said:?}: the instance has a new tenure");
+        assert_eq!(given(to("me", 1)), before, "it stays said");
+        assert_eq!(given(to("other", 1)), before);
+    }
+    let mut new = volume(Create, Pending, false);
+    new.spec.assignment = None;
+    assert!(!new.assignment(Create, Some(to("me", 0))).created_before, "nobody had it");
+}

@@ -388,8 +388,8 @@ fn wait_for_caller(seen: &Seen<'_>) -> VolumeStep {
     VolumeStep::Wait(VolumeWaiting::AgentNotHeard { node, instance, plugin, plugin_gone })
 }
 
-/// What the driver of the assigned instance may have of a Volume that it was to create. Agents write it before the call.
+/// What the driver of the assigned instance may have of a Volume that it was to create.
 fn left_by_create(seen: &Seen<'_>) -> Option<Left> {
-    let may_exist = seen.volume.status.as_ref().is_some_and(|s| s.may_exist);
-    seen.volume.rejected().map(|_| Left::Rejected).or(may_exist.then_some(Left::Perhaps))
+    let perhaps = seen.volume.may_exist().then_some(Left::Perhaps);
+    seen.volume.rejected().map(|_| Left::Rejected).or(perhaps)
 }

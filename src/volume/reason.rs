@@ -139,7 +139,7 @@ pub enum VolumeWaiting {
 /// What a driver has left, or may have left, of a Volume that has no VolumeHandle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Left {
-    /// CreateVolume was called, and nobody knows what came of it.
+    /// CreateVolume was called, or may have been, and nobody knows what came of it.
     Perhaps,
     /// CreateVolume made what is of no use.
     Rejected,
@@ -150,7 +150,9 @@ pub enum Left {
 impl Left {
     fn words(self) -> &'static str {
         match self {
-            Self::Perhaps => "CreateVolume was called, and it is not known whether it made a volume",
+            Self::Perhaps => {
+                "CreateVolume may have been called, and it is not known whether it made a volume"
+            }
             Self::Rejected => "CreateVolume made a volume that is of no use (see status.rejected)",
             Self::Unlocked => "the driver has the volume, and there is no VolumeHandle for it",
         }

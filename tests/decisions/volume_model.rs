@@ -9,7 +9,7 @@
 //! watch of Volumes may fall behind too. A call outlives its agent's Lease, and the leader waits for its end, as it does
 //! by time (rule R2); an answer that comes to an agent that was cut off waits for it.
 //!
-//! What a status says can be lost, while the VolumeHandle says it too.
+//! What a status says can be lost, while the VolumeHandle says it too. An agent's process can end, and what it remembers with it.
 //!
 //! A live look and the call that it allows are one step: nothing waits between them. Claims, Attachments and modes are in
 //! `model.rs`; here nobody uses the volume. Left out: Secrets, a driver that makes one name twice.
@@ -35,6 +35,7 @@ use system::System;
 pub const NONE: Budget = Budget {
     away: 0,
     lag: 0,
+    restart: 0,
     old_leader: 0,
     fail: 0,
     lost: 0,
@@ -69,7 +70,7 @@ fn check(title: &str, config: Config) {
 
 fn bounds(usual: Budget, deep: Budget) -> Config {
     let is_deep = std::env::var("MOOR_MODEL").is_ok_and(|v| v == "deep");
-    Config { budget: if is_deep { deep } else { usual }, blind: None }
+    Config { budget: if is_deep { deep } else { usual }, blind: None, forgets: false }
 }
 
 /// Another agent takes the calls over, the owner keeps the storage and registers it again, and the first one comes back.
@@ -98,6 +99,13 @@ fn what_nobody_can_use_is_deleted_again() {
 fn a_full_storage_after_an_unknown_outcome() {
     let usual = Budget { fail: 2, lost: 2, away: 1, ..NONE };
     check("a full storage", bounds(usual, Budget { retain: 1, lag: 1, ..usual }));
+}
+
+/// Agents' processes end at any moment, with what they remember of their calls, and the calls move as well.
+#[test]
+fn an_agent_forgets_what_it_has_called() {
+    let usual = Budget { restart: 1, fail: 2, lost: 1, away: 1, ..NONE };
+    check("an agent forgets", bounds(usual, Budget { restart: 2, retain: 1, lag: 1, wrong: 1, ..usual }));
 }
 
 /// The leader's watch of Volumes is behind.
@@ -169,7 +177,7 @@ fn a_status_is_lost_of_a_volume_that_is_not_as_it_was_made() {
 #[should_panic(expected = "nothing else is asked for before an outcome is known")]
 fn assumed_an_agent_writes_before_a_volume_is_modified() {
     let budget = Budget { modify: 2, lost: 1, ..NONE };
-    check("an agent that does not write", Config { budget, blind: Some(VolumeCall::Modify) });
+    check("an agent that does not write", Config { budget, blind: Some(VolumeCall::Modify), forgets: false });
 }
 
 /// ASSUMED of the agent: it looks live before it has a volume grow. On the word of its cache alone it calls beside who has
@@ -178,7 +186,7 @@ fn assumed_an_agent_writes_before_a_volume_is_modified() {
 #[should_panic(expected = "nothing is called beside a growth or a modification")]
 fn assumed_an_agent_looks_before_a_volume_grows() {
     let budget = Budget { grow: 1, away: 1, lag: 1, ..NONE };
-    check("an agent that does not look", Config { budget, blind: Some(VolumeCall::Expand) });
+    check("an agent that does not look", Config { budget, blind: Some(VolumeCall::Expand), forgets: false });
 }
 
 /// ASSUMED of the agent: it looks live before it deletes. On the word of its cache alone it deletes what has become another
@@ -187,13 +195,23 @@ fn assumed_an_agent_looks_before_a_volume_grows() {
 #[should_panic(expected = "storage is deleted only behind its own closed lock")]
 fn assumed_an_agent_looks_before_it_deletes() {
     let budget = Budget { away: 1, lag: 1, lost: 1, retain: 1, ..NONE };
-    check("an agent that does not look", Config { budget, blind: Some(VolumeCall::Delete) });
+    check("an agent that does not look", Config { budget, blind: Some(VolumeCall::Delete), forgets: false });
 }
 
-/// ASSUMED of the agent: it looks live before it creates, too.
+/// ASSUMED of the agent: it looks live before it creates, too. On the word of its cache alone it makes again what was deleted
+/// since.
 #[test]
-#[should_panic(expected = "no volume is made for a Volume that is gone")]
+#[should_panic(expected = "once trouble ends, every run ends well")]
 fn assumed_an_agent_looks_before_it_creates() {
     let budget = Budget { away: 1, lag: 1, ..NONE };
-    check("an agent that does not look", Config { budget, blind: Some(VolumeCall::Create) });
+    check("an agent that does not look", Config { budget, blind: Some(VolumeCall::Create), forgets: false });
+}
+
+/// ASSUMED of the agent: when it begins it takes it that the process before it has called what was its to create. Else a driver
+/// that is full then says that nothing was made.
+#[test]
+#[should_panic(expected = "once trouble ends, every run ends well")]
+fn assumed_an_agent_looks_for_what_was_called_before_it() {
+    let budget = Budget { restart: 1, fail: 1, ..NONE };
+    check("an agent that does not look", Config { budget, blind: None, forgets: true });
 }

@@ -211,6 +211,12 @@ fn a_plugin_that_is_being_deleted_begins_nothing_and_ends_what_it_has_begun() {
     assert_eq!(made.plan(), wanted);
 }
 
+/// CreateVolume, which was another instance's to call before.
+fn after_another(to: ControllerRef) -> VolumeAssignment {
+    let (operation, controller) = (Create, Some(to));
+    VolumeAssignment { operation, controller, created_before: true, ..VolumeAssignment::default() }
+}
+
 #[test]
 fn a_volume_is_made_in_the_place_of_its_first_claim_and_every_call_says_the_same() {
     let place = |name: &str| Segments { segments: [("zone".to_owned(), name.to_owned())].into() };
@@ -226,7 +232,7 @@ fn a_volume_is_made_in_the_place_of_its_first_claim_and_every_call_says_the_same
     row.first_place = Some(place("b"));
     assert_eq!(row.plan(), VolumeStep::Idle);
     row.controllers = vec![instance(&c1(), false, true), instance(&c2(), true, false)];
-    let moved = VolumeAssignment { controller: Some(c2()), ..first };
+    let moved = VolumeAssignment { place: first.place, ..after_another(c2()) };
     assert_eq!(row.plan(), VolumeStep::Assign(moved));
     // A driver that knows no places.
     row.volume.spec.assignment = None;

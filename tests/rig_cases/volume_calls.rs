@@ -225,6 +225,38 @@ async fn a_crashed_call_is_not_forgotten(cluster: Arc<Cluster>) {
     }
 }
 
+/// The same where another agent makes the call next: that the first one has made it only the driver knows.
+async fn a_crashed_call_is_not_forgotten_by_who_makes_it_next(cluster: Arc<Cluster>) {
+    let rig = start(&cluster, 5).await;
+    rig.fake.fail("v", Rpc::CreateVolume, Fault::HangAfter);
+    rig.make_volume(&volume("v")).await;
+    let made = || rig.has_storage("v").then_some(());
+    cluster.until("the volume is made", made, || rig.story("v")).await;
+    let first = rig.until_assigned("v", "").await;
+    rig.kill(&first);
+    rig.fake.fail("v", Rpc::CreateVolume, Fault::CodeBefore(Code::ResourceExhausted));
+    rig.expire_lease(&first).await;
+    rig.until_assigned("v", &first).await;
+    rig.delete_volume("v").await;
+    rig.until_status("v", |status| failed_with(status, "ResourceExhausted")).await;
+    rig.fake.heal("v", Rpc::CreateVolume);
+    rig.until_volume_gone("v").await;
+    assert!(!rig.has_storage("v"), "a volume was made and forgotten");
+}
+
+/// A driver that takes its time is heard of before it answers.
+async fn a_volume_says_that_it_is_being_made(cluster: Arc<Cluster>) {
+    let rig = start(&cluster, 60).await;
+    rig.fake.hold("v", Rpc::CreateVolume);
+    rig.make_volume(&volume("v")).await;
+    rig.until_volume_says("v", "Creating", &["CreateVolume is called on node node-"]).await;
+    assert_eq!(rig.read_status("v").await.unwrap()["mayExist"], true);
+    rig.fake.let_go("v", Rpc::CreateVolume);
+    rig.until_volume_ready("v").await;
+    assert_eq!(rig.count("v", Rpc::CreateVolume), 1);
+    assert_eq!(rig.read_status("v").await.unwrap().get("mayExist"), None);
+}
+
 /// A clear answer to the first call says that there is nothing to delete.
 async fn a_volume_for_which_there_was_no_room_goes_at_once(cluster: Arc<Cluster>) {
     let rig = start(&cluster, 5).await;
@@ -273,6 +305,8 @@ pub const CASES: &[Case] = cases![
     what_came_to_its_end_is_not_made_again_from_memory,
     a_full_storage_does_not_say_that_nothing_was_made_earlier,
     a_crashed_call_is_not_forgotten,
+    a_crashed_call_is_not_forgotten_by_who_makes_it_next,
+    a_volume_says_that_it_is_being_made,
     a_volume_for_which_there_was_no_room_goes_at_once,
     that_nothing_was_made_counts_also_when_the_volume_was_deleted_meanwhile,
     an_answer_counts_though_the_volume_was_written_meanwhile,

@@ -3,6 +3,7 @@
 
 pub(super) mod arguments;
 pub(super) mod attempt;
+pub(super) mod begun;
 pub(super) mod budgets;
 pub(super) mod failure;
 pub(super) mod flights;

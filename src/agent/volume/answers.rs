@@ -109,7 +109,7 @@ impl Answer {
 
     /// Puts the result into the status, and returns the condition for it.
     pub(crate) fn take_in(self, volume: &Volume, status: &mut VolumeStatus) -> Desired {
-        status.may_exist = false;
+        status.may_exist = None;
         status.rejected = None;
         match self {
             Self::Expanded(expanded) => expanded.take_in(volume, status),

@@ -2,6 +2,7 @@
 //! ControllerExpandVolume, ControllerModifyVolume, DeleteVolume.
 
 pub(super) mod answers;
+mod begin;
 mod caller;
 mod expand;
 mod given_up;

@@ -21,7 +21,7 @@ use crate::api::{Snapshot, Volume, VolumeHandle, lock};
 use crate::csi::{CallError, Meaning, Rpc};
 use crate::k8s::{ApiError, Next, read};
 use crate::volume::calls::{self, AgentStep, Standing, VolumeCall};
-use crate::volume::{SourceLack, growth, modification};
+use crate::volume::{SourceLack, growth};
 
 /// Works on one Volume.
 pub(crate) async fn work(agent: Arc<Agent>, uid: String) -> Next {
@@ -62,9 +62,9 @@ pub(crate) async fn work(agent: Arc<Agent>, uid: String) -> Next {
 }
 
 /// One call of one Volume.
-struct Pass<'a> {
-    call: VolumeCall,
-    due: Due<'a>,
+pub(super) struct Pass<'a> {
+    pub(super) call: VolumeCall,
+    pub(super) due: Due<'a>,
 }
 
 impl Pass<'_> {
@@ -132,18 +132,10 @@ impl Pass<'_> {
                 return self.failed(volume, &failure, |_| {}).await;
             }
         };
-        let known = match self.call {
-            VolumeCall::Modify => modification::is_open(&volume),
-            VolumeCall::Create
-            | VolumeCall::Validate
-            | VolumeCall::Revalidate
-            | VolumeCall::Delete
-            | VolumeCall::DeleteRejected
-            | VolumeCall::Expand => volume.status.as_ref().is_some_and(|s| s.may_exist),
-        };
+        let known = self.may_have_been_called(&volume);
         let Some(volume) = self.begin(volume).await? else { return Ok(Next::Again) };
         self.due.may_call()?;
-        match call(&self.due, &volume, self.call, prepared).await {
+        match self.begun(&volume, Box::pin(call(&self.due, &volume, self.call, prepared))).await {
             Ok(answer) => self.done(&volume, answer).await,
             Err((failure, error)) => self.not_done(&volume, &failure, error.as_ref(), known).await,
         }
@@ -207,45 +199,19 @@ impl Pass<'_> {
         Ok(calls::is_at_its_end(source, live.as_ref()))
     }
 
-    /// Writes that there may be a volume from now on, or that it may be another one than the status says: a crash must not
-    /// hide that. Nothing if the Volume has changed.
-    async fn begin(&self, volume: Arc<Volume>) -> Result<Option<Arc<Volume>>, ApiError> {
-        let mut after = volume.status.clone().unwrap_or_default();
+    /// Writes into the status of what a call would have made, or changed, that it is kept back. What the cache says of an earlier
+    /// call may be old, so the status decides onto which this is written.
+    fn kept_back(&self, status: &mut VolumeStatus, volume: &Volume, failure: &Failure) {
         match self.call {
-            VolumeCall::Create if !after.may_exist => {
-                after.may_exist = true;
-                if after.last_error.is_none() {
-                    let message = format!("CreateVolume is called on node {}", self.due.agent.node_name);
-                    let desired = Desired::new(Reason::Creating, message);
-                    waits(&mut after, &desired, volume.metadata.generation, Timestamp::now());
-                }
+            VolumeCall::Modify => modify::kept_back(status, volume, failure),
+            VolumeCall::Create => {
+                status.may_exist.get_or_insert(self.may_have_been_called(volume));
             }
-            VolumeCall::Modify => {
-                if let Some(asked) = modification::due(&volume) {
-                    modification::begins(&mut after, asked);
-                }
-            }
-            VolumeCall::Create
-            | VolumeCall::Validate
+            VolumeCall::Validate
             | VolumeCall::Revalidate
             | VolumeCall::Delete
             | VolumeCall::DeleteRejected
             | VolumeCall::Expand => {}
-        }
-        if volume.status.as_ref() == Some(&after) {
-            return Ok(Some(volume));
-        }
-        write(self.due.agent, &volume, &after).await?;
-        let written =
-            self.due.agent.caches.volumes.by_uid(volume.metadata.uid.as_deref().unwrap_or_default());
-        Ok(written.filter(|written| calls::is_same(&volume, written)))
-    }
-
-    /// Writes into the status why a volume is not modified, if that was to be. What the cache says of an earlier call may
-    /// be old, so the status decides onto which this is written.
-    fn kept_back(&self, status: &mut VolumeStatus, volume: &Volume, failure: &Failure) {
-        if self.call == VolumeCall::Modify {
-            modify::kept_back(status, volume, failure);
         }
     }
 
@@ -255,7 +221,10 @@ impl Pass<'_> {
         if let (Answer::DeletedAgain, false) = (&answer, deleted) {
             let reason = volume.status.as_ref().and_then(|s| s.rejected.as_ref()).map(|r| r.reason.as_str());
             let failure = Failure::of_call(&unusable(reason.unwrap_or_default()));
-            return self.failed(volume, &failure, |status| status.rejected = None).await;
+            let nothing_left = |status: &mut VolumeStatus| {
+                (status.rejected, status.may_exist) = (None, Some(false));
+            };
+            return self.failed(volume, &failure, nothing_left).await;
         }
         let agent = self.due.agent;
         let change = |status: &mut VolumeStatus, generation, now| {
@@ -268,6 +237,9 @@ impl Pass<'_> {
         // Somebody else may have written what has nothing to do with the call.
         let still = |fresh: &Volume| calls::is_same(volume, fresh);
         let written = agent.write_outcome(&agent.caches.volumes, volume, change, still).await;
+        if written.is_ok() {
+            agent.begun.ended(volume.metadata.uid.as_deref().unwrap_or_default());
+        }
         match (written, answer) {
             (Ok(()), Answer::Unusable(..)) => Ok(Next::Again),
             (Ok(()), Answer::Deleted(_) | Answer::DeletedAgain | Answer::NotMade) => {
@@ -321,7 +293,12 @@ impl Pass<'_> {
         if not_made && volume.metadata.deletion_timestamp.is_some() {
             return self.done(volume, Answer::NotMade).await;
         }
-        self.failed(volume, failure, |status| status.may_exist = may_exist).await
+        self.failed(volume, failure, |status| {
+            if creates {
+                status.may_exist = Some(may_exist);
+            }
+        })
+        .await
     }
 
     /// Counts a failure and writes it where people look, with what else it changes.
@@ -375,6 +352,7 @@ impl Pass<'_> {
             }
             return Err(error.into());
         }
+        agent.begun.ended(volume.metadata.uid.as_deref().unwrap_or_default());
         Ok(Next::After(attempt.next))
     }
 }

@@ -130,7 +130,7 @@ pub fn copied(config: &Config, copied: &Copied) -> Volume {
     });
     let status = volume.status.get_or_insert_default();
     (status.state, status.may_exist, status.source_gone) =
-        (copied.state, copied.may_exist, copied.source_gone);
+        (copied.state, Some(copied.may_exist), copied.source_gone);
     volume
 }
 

@@ -31,9 +31,10 @@ fn look(state: &mut State, agent: u8, v: u8, call: VolumeCall, cached: Vol) {
     match calls::standing(call, &object(v, &cached), live.as_ref(), lock.as_ref()) {
         Standing::Valid => {
             let mut live = found.expect("a call that stands is a living Volume's");
-            let known = live.may_exist;
-            if call == VolumeCall::Create && !known {
-                let begun = Vol { may_exist: true, ..live };
+            let known = call == VolumeCall::Create
+                && calls::may_have_been_created(&object(v, &live), state.remembers[usize::from(agent)]);
+            if call == VolumeCall::Create && calls::is_noted_before(&object(v, &live)) {
+                let begun = Vol { may_exist: Some(true), ..live };
                 write(state, agent, v, live, begun);
                 live = begun;
             }
@@ -74,7 +75,8 @@ fn start(state: &mut State, by: u8, v: u8, call: VolumeCall, seen: Vol) {
         }
         state.unsettled = asked(&seen);
     }
-    state.calls.push(Call { by, v, call, seen, known: seen.may_exist, answer: None });
+    state.remembers[usize::from(by)] |= call == VolumeCall::Create;
+    state.calls.push(Call { by, v, call, seen, known: seen.may_exist == Some(true), answer: None });
 }
 
 /// The mutable parameters that a call is made with.
@@ -127,7 +129,7 @@ pub fn conclude(state: &mut State, at: usize) {
         (_, Answer::Unknown) => return,
         (VolumeCall::Create, Answer::Ok) => {
             // With the size and the parameters of the first call, whatever is asked for since.
-            Vol { state: VolumeState::Created, may_exist: false, grown: false, has: 0, ..seen }
+            Vol { state: VolumeState::Created, may_exist: None, grown: false, has: 0, ..seen }
         }
         (VolumeCall::Expand, Answer::Ok) => Vol { grown: true, ..seen },
         (VolumeCall::Modify, Answer::Ok) => Vol { has: asked(&seen), open: 0, ..seen },
@@ -135,18 +137,20 @@ pub fn conclude(state: &mut State, at: usize) {
         (VolumeCall::Revalidate, Answer::Ok | Answer::Full) => {
             Vol { said: seen.edit.map(|(number, _)| (number, answer == Answer::Ok)), ..seen }
         }
-        (VolumeCall::Create, Answer::Wrong) => Vol { rejected: true, may_exist: false, ..seen },
+        (VolumeCall::Create, Answer::Wrong) => Vol { rejected: true, may_exist: None, ..seen },
         (VolumeCall::Create, Answer::Full) if known => return,
         (VolumeCall::Create, Answer::Full) if seen.deleted => {
-            Vol { state: VolumeState::Deleted, may_exist: false, ..seen }
+            Vol { state: VolumeState::Deleted, may_exist: None, ..seen }
         }
-        (VolumeCall::Create, Answer::Full) => Vol { may_exist: false, ..seen },
+        (VolumeCall::Create, Answer::Full) => Vol { may_exist: Some(false), ..seen },
         (VolumeCall::Validate, Answer::Ok) => Vol { state: VolumeState::Created, ..seen },
         (VolumeCall::Delete, Answer::Ok) => Vol { state: VolumeState::Deleted, ..seen },
         (VolumeCall::DeleteRejected, Answer::Ok) if seen.deleted => {
             Vol { state: VolumeState::Deleted, rejected: false, may_delete: false, ..seen }
         }
-        (VolumeCall::DeleteRejected, Answer::Ok) => Vol { rejected: false, may_delete: false, ..seen },
+        (VolumeCall::DeleteRejected, Answer::Ok) => {
+            Vol { rejected: false, may_delete: false, may_exist: Some(false), ..seen }
+        }
         (
             VolumeCall::Validate
             | VolumeCall::Revalidate
@@ -157,13 +161,27 @@ pub fn conclude(state: &mut State, at: usize) {
             _,
         ) => return,
     };
-    write(state, by, v, seen, new);
+    if write(state, by, v, seen, new) {
+        state.remembers[usize::from(by)] = false;
+    }
+}
+
+/// The process of an agent ends, and the one that comes next looks for what was its to create.
+pub fn restarts(config: &Config, state: &mut State, agent: u8) {
+    state.calls.retain(|call| call.by != agent);
+    state.caches[usize::from(agent)] = None;
+    let found = state.volumes[0].is_some_and(|vol| match calls::plan(&object(0, &vol), node(agent)) {
+        AgentStep::Call(call) | AgentStep::GiveUp(call) => call == VolumeCall::Create,
+        AgentStep::Idle | AgentStep::NeverBegun => false,
+    });
+    state.remembers[usize::from(agent)] = found && !config.forgets;
 }
 
 /// The answer to an own write, or to the read after a conflict, is in the cache before the watch brings it.
-fn write(state: &mut State, agent: u8, v: u8, seen: Vol, new: Vol) {
-    state.write(v, seen, new);
+fn write(state: &mut State, agent: u8, v: u8, seen: Vol, new: Vol) -> bool {
+    let is_written = state.write(v, seen, new);
     if v == 0 && state.caches[usize::from(agent)].is_some() {
         state.caches[usize::from(agent)] = Some(state.volumes[0]);
     }
+    is_written
 }

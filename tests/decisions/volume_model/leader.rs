@@ -109,7 +109,8 @@ fn assign(state: &mut State, v: u8, seen: Vol, to: &VolumeAssignment) {
     let first = seen.assigned.is_none().then_some(seen.used);
     let granted = to.granted.as_ref().map(kind_of).or(first);
     let edit = to.edit.as_ref().map(|edit| (u8::try_from(edit.number).expect("a few"), kind_of(&edit.asked)));
-    let new = Vol { held: true, assigned: Some((to.operation, agent)), granted, edit, ..seen };
+    let (assigned, created_before) = (Some((to.operation, agent)), to.created_before);
+    let new = Vol { held: true, assigned, created_before, granted, edit, ..seen };
     let is_confirmed =
         edit.is_some_and(|(number, asked)| granted == Some(asked) && state.confirmed & (1 << number) != 0);
     if state.write(v, seen, new) && seen.granted.is_some() && granted != seen.granted && !is_confirmed {

@@ -31,6 +31,8 @@ pub struct Budget {
     pub away: u8,
     /// An agent's watch of Volumes falls behind, until it catches up.
     pub lag: u8,
+    /// An agent's process ends, with what it remembers, and another one begins.
+    pub restart: u8,
     /// The same of the leader's.
     pub old_leader: u8,
     /// The driver says that it is full, and does nothing.
@@ -57,6 +59,8 @@ pub struct Config {
     pub budget: Budget,
     /// Agents make this call on the word of their caches alone.
     pub blind: Option<VolumeCall>,
+    /// Agents do not look, when they begin, for what the process before them may have called.
+    pub forgets: bool,
 }
 
 /// A Volume. Number 0 is created, number 1 registers what number 0 has left.
@@ -69,7 +73,9 @@ pub struct Vol {
     pub state: VolumeState,
     pub rejected: bool,
     pub may_delete: bool,
-    pub may_exist: bool,
+    pub may_exist: Option<bool>,
+    /// CreateVolume was another's to call before.
+    pub created_before: bool,
     /// More room is asked for than at first.
     pub asked: bool,
     /// The status says that it is there.
@@ -101,7 +107,8 @@ impl Vol {
             state: VolumeState::Pending,
             rejected: false,
             may_delete: false,
-            may_exist: false,
+            may_exist: None,
+            created_before: false,
             asked: false,
             grown: false,
             wants: 0,
@@ -176,6 +183,8 @@ pub struct State {
     pub kept: bool,
     pub registered: bool,
     pub away: [bool; AGENTS],
+    /// Agents that remember a CreateVolume for number 0, or have found that it may have been called.
+    pub remembers: [bool; AGENTS],
     /// What an agent whose watch is behind believes of number 0.
     pub caches: [Option<Option<Vol>>; AGENTS],
     /// What a leader whose watch is behind believes of both.
@@ -197,6 +206,7 @@ impl State {
             kept: false,
             registered: false,
             away: [false; AGENTS],
+            remembers: [false; AGENTS],
             caches: [None; AGENTS],
             old: None,
             calls: Vec::new(),
@@ -307,6 +317,7 @@ pub fn object(v: u8, vol: &Vol) -> Volume {
         controller: Some(reference(agent)),
         granted: vol.granted.map(usage),
         edit: vol.edit.map(|(number, asked)| Box::new(Edit { number: number.into(), asked: usage(asked) })),
+        created_before: vol.created_before,
         ..VolumeAssignment::default()
     });
     let asked = usage(vol.used);

@@ -31,6 +31,7 @@ pub enum Action {
     ComeBack(u8),
     FallBehind(u8),
     CatchUp(u8),
+    Restart(u8),
     LeaderFallsBehind,
     LeaderCatchesUp,
 }
@@ -95,6 +96,11 @@ fn trouble(s: &State, actions: &mut Vec<Action>) {
         }
         if budget.lag > 0 && s.caches[usize::from(agent)].is_none() {
             actions.push(Action::FallBehind(agent));
+        }
+        // A call that runs on without its agent is one that is answered when nobody hears it.
+        let is_calling = s.calls.iter().any(|call| call.by == agent && call.answer.is_none());
+        if budget.restart > 0 && !is_calling && !s.away[usize::from(agent)] {
+            actions.push(Action::Restart(agent));
         }
     }
     let locks = s.handle.is_some_and(|h| h.owner == 0);
@@ -165,7 +171,7 @@ fn step(config: &Config, s: &mut State, action: Action) {
         Action::LoseStatus => {
             s.budget.wiped -= 1;
             if let Some(vol) = &mut s.volumes[0] {
-                let (rejected, may_delete, may_exist) = (false, false, false);
+                let (rejected, may_delete, may_exist) = (false, false, None);
                 let lost = Vol { grown: false, said: None, ..*vol };
                 *vol = Vol { state: VolumeState::Pending, rejected, may_delete, may_exist, ..lost };
             }
@@ -200,6 +206,10 @@ fn step(config: &Config, s: &mut State, action: Action) {
             s.caches[usize::from(agent)] = Some(s.volumes[0]);
         }
         Action::CatchUp(agent) => s.caches[usize::from(agent)] = None,
+        Action::Restart(agent) => {
+            s.budget.restart -= 1;
+            agent::restarts(config, s, agent);
+        }
         Action::LeaderFallsBehind => {
             s.budget.old_leader -= 1;
             s.old = Some(s.volumes);

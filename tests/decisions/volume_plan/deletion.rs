@@ -145,8 +145,7 @@ fn a_status_that_was_lost_while_storage_is_deleted_is_written_again() {
     assert_eq!(creating.plan(), VolumeStep::Idle);
     creating.handle.as_mut().unwrap().controller = Some(c2());
     creating.controllers = vec![instance(&c1(), false, true), instance(&c2(), true, false)];
-    let again = VolumeAssignment { operation: Create, controller: Some(c2()), ..VolumeAssignment::default() };
-    assert_eq!(creating.plan(), VolumeStep::Assign(again));
+    assert_eq!(creating.plan(), VolumeStep::Assign(after_another(c2())));
     // The repeated call was refused, or answered with what nobody can use: no call is running, and the storage is there.
     assert_eq!(
         row(Deleted, Some(Create)).deleted().handle("v-uid", true).plan(),
@@ -208,9 +207,7 @@ fn the_call_of_a_deleted_volume_moves_only_away_from_a_dead_instance() {
         let controllers = vec![instance(&c1(), false, dead), instance(&c2(), true, false)];
         let mut creating = row(Pending, Some(Create)).deleted();
         creating.controllers.clone_from(&controllers);
-        let again =
-            VolumeAssignment { operation: Create, controller: Some(c2()), ..VolumeAssignment::default() };
-        let expected = if dead { VolumeStep::Assign(again) } else { VolumeStep::Idle };
+        let expected = if dead { VolumeStep::Assign(after_another(c2())) } else { VolumeStep::Idle };
         assert_eq!(creating.plan(), expected, "dead={dead}");
         let mut deleting = row(Ready, Some(Delete)).deleted().handle("v-uid", true);
         deleting.handle.as_mut().unwrap().controller = Some(c2());
