@@ -33,7 +33,7 @@ def build_binary() -> Path:
     profile = os.environ.get("MOOR_PROFILE", "release")
     binary = target / ("debug" if profile == "dev" else profile) / "moor"
     if not binary.exists():
-        say(f"building moor ({profile}), about 4 min the first time")
+        say(f"building moor ({profile}), about 6 min the first time")
     done = subprocess.run(
         [cargo, "build", "--profile", profile, "--locked", "--bin", "moor", "--quiet"], cwd=REPOSITORY, check=False
     )
