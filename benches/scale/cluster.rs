@@ -56,6 +56,8 @@ pub struct Cluster {
     /// What the user has asked for.
     own: Mutex<Requests>,
     rounds: AtomicUsize,
+    /// How many controllers have had the Lease, one after the other: each has a name of its own there.
+    leaders: AtomicUsize,
     /// The most memory that any process of an actor has had.
     peaks: Mutex<BTreeMap<String, u64>>,
 }
@@ -132,6 +134,7 @@ impl Cluster {
             profiles: Mutex::default(),
             own: Mutex::default(),
             rounds: AtomicUsize::new(0),
+            leaders: AtomicUsize::new(1),
             peaks: Mutex::default(),
         }
     }
@@ -154,11 +157,12 @@ impl Cluster {
         answer.unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
 
-    /// Starts moor's processes, each with the kubeconfig of its own, or with another that is given.
+    /// Starts those of moor's processes that do not run, each with the kubeconfig of its own, or with another that is given.
     pub fn run(&self, kubeconfigs: Option<&BTreeMap<String, PathBuf>>) {
         let logs = self.directory.join("logs");
         let mut processes = self.processes.lock().unwrap();
-        for (name, actor) in &self.actors {
+        let missing: Vec<_> = self.actors.iter().filter(|(name, _)| !processes.contains_key(*name)).collect();
+        for (name, actor) in missing {
             let kubeconfig = kubeconfigs.map_or(&actor.kubeconfig, |others| &others[name]);
             let arguments = self.arguments(name, actor);
             let mut profile = self
@@ -212,8 +216,9 @@ impl Cluster {
             format!("--kubelet-dir={}", self.directory.join(name).display()),
         ];
         if name == CONTROLLER {
-            // One identity for all: a new process takes the Lease over at once.
-            arguments.extend(["controller", "--identity=controller", "--linger=0"].map(str::to_owned));
+            // A process that is started again takes the Lease over at once.
+            let identity = format!("--identity=controller-{}", self.leaders.load(Ordering::Relaxed));
+            arguments.extend(["controller".to_owned(), identity, "--linger=0".to_owned()]);
             arguments.rotate_left(3);
             return arguments;
         }
@@ -250,6 +255,15 @@ impl Cluster {
         processes.into_values().for_each(Moor::kill);
         // Whoever is killed does not write down what he has recorded.
         self.profiles.lock().unwrap().clear();
+    }
+
+    /// `kill -9` to the controller. The one that is started is another one: it waits until the Lease has expired.
+    pub fn replace_leader(&self) {
+        self.note_peaks();
+        let killed = self.processes.lock().unwrap().remove(CONTROLLER);
+        killed.into_iter().for_each(Moor::kill);
+        self.leaders.fetch_add(1, Ordering::Relaxed);
+        self.run(None);
     }
 
     /// Waits until a process of moor has ended by itself, as a controller does that could not renew its Lease. Says which.

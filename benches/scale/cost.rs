@@ -6,6 +6,8 @@ use std::fs;
 use kube::Client;
 use serde_json::{Map, Value, json};
 
+use crate::rig::metrics::{of_server, samples};
+
 /// By verb and resource, with the subresource.
 pub type Requests = BTreeMap<(String, String), f64>;
 
@@ -25,13 +27,9 @@ pub struct Counters {
 /// Reads the counters of the API server and of etcd. Telling them costs the API server something, so this stands outside
 /// of what [`cpu`] is read around.
 pub async fn counted(api_server: &Client, etcd: &Client) -> Counters {
-    let (taken, refused) = requests(&metrics(api_server).await);
-    let etcd_bytes = samples(&metrics(etcd).await, "etcd_disk_wal_write_bytes_total").map(|(_, v)| v).sum();
+    let (taken, refused) = requests(&of_server(api_server).await);
+    let etcd_bytes = samples(&of_server(etcd).await, "etcd_disk_wal_write_bytes_total").map(|(_, v)| v).sum();
     Counters { taken, refused, etcd_bytes }
-}
-
-async fn metrics(client: &Client) -> String {
-    client.request_text(http::Request::get("/metrics").body(Vec::new()).unwrap()).await.unwrap()
 }
 
 /// CPU time of a process so far, in milliseconds.
@@ -47,20 +45,6 @@ fn ticks(stat: &str) -> u64 {
     // The name, in parentheses, may contain anything. The state is the third field, utime the 14th, stime the 15th.
     let (_, rest) = stat.rsplit_once(") ").unwrap();
     rest.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
-}
-
-/// The samples of one metric in the text of /metrics: their labels, and their values.
-fn samples<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = (BTreeMap<&'a str, &'a str>, f64)> {
-    text.lines().filter_map(move |line| {
-        let rest = line.strip_prefix(name)?;
-        let (labels, value) = match rest.strip_prefix('{') {
-            Some(rest) => rest.rsplit_once("} ")?,
-            None => ("", rest.strip_prefix(' ')?),
-        };
-        // The values of the labels that are read here have no comma in them.
-        let labels = labels.split(',').filter_map(|label| label.split_once('='));
-        Some((labels.map(|(name, value)| (name, value.trim_matches('"'))).collect(), value.parse().ok()?))
-    })
 }
 
 /// Requests that were answered with success, and the others. Leases and watches have a time of their own, and what has no

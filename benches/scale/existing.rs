@@ -1,4 +1,5 @@
-//! Claims that are there and stay: what moor takes when nothing is asked of it beside them, and to be started again.
+//! Claims that are there and stay: what becomes of them when the leader is lost while they are made, what moor takes when nothing is
+//! asked of it beside them, and to be started again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,15 +26,28 @@ pub async fn add(cluster: &Arc<Cluster>, more: usize, at_once: usize, idle_for: 
     let mut objects = chains(cluster, more);
     one_phase(cluster, Phase::MakeVolumes, load(more), None, &mut objects).await;
     let last = objects.pop().unwrap();
+    let mut leader_lost = Value::Null;
     if !objects.is_empty() {
-        one_phase(cluster, Phase::MakeClaims, load(more - 1), None, &mut objects).await;
+        let claims = objects.len();
+        let making = one_phase(cluster, Phase::MakeClaims, load(claims), None, &mut objects);
+        let (figures, in_flight) = tokio::join!(making, lose_leader(cluster, claims / 3));
+        let silence = cluster.claims.silence().as_secs_f64();
+        let requests = cost::to_json(&figures.taken);
+        leader_lost = json!({"claimsInFlight": in_flight, "secondsWithoutAClaim": silence, "requestsPerClaim": requests});
     }
     until_settled(cluster).await;
     let idle = idle(cluster, idle_for).await;
     let memory = memory(cluster);
     let restart = restart(cluster, last.name(), last.node()).await;
     cluster.stop().await;
-    json!({"idle": idle, "memory": memory, "restart": restart})
+    json!({"leaderLost": leader_lost, "idle": idle, "memory": memory, "restart": restart})
+}
+
+/// Another controller takes the place of the one that is killed when so many claims are Ready. Returns how many are on their way.
+async fn lose_leader(cluster: &Cluster, ready: usize) -> usize {
+    let in_flight = cluster.claims.until_there_are(Goal::Ready, ready).await;
+    cluster.replace_leader();
+    in_flight
 }
 
 /// What the processes have now, of the agents the one in the middle and the one that has most.
@@ -148,11 +162,18 @@ pub fn shown(claims: usize, figures: &Value) -> String {
     };
     let mebibytes = |of: &Value| of.as_f64().unwrap() / f64::from(1 << 20);
     let (idle, memory, restart) = (&figures["idle"], &figures["memory"], &figures["restart"]);
+    let lost = &figures["leaderLost"];
     format!(
-        "{claims} Ready claims, {} s idle: CPU ms {}; requests (no Leases, no watches): {}\n\
+        "{claims} Ready claims: the controller was killed with {} in flight, and for {:.1} s none became Ready; for each {:.4} locks \
+         and {:.4} grants\n\
+         {claims} Ready claims, {} s idle: CPU ms {}; requests (no Leases, no watches): {}\n\
          {claims} Ready claims, memory: controller {:.0} MiB, an agent {:.0} MiB, the largest {:.0} MiB\n\
          {claims} Ready claims, kill -9 of all processes: /readyz of all after {:.2} s, a new claim Ready after {:.2} s, CPU ms \
          {}; writes (no Leases): {}\n",
+        lost["claimsInFlight"],
+        lost["secondsWithoutAClaim"].as_f64().unwrap_or_default(),
+        lost["requestsPerClaim"]["POST attachments"].as_f64().unwrap_or_default(),
+        lost["requestsPerClaim"]["PATCH volumeclaims"].as_f64().unwrap_or_default(),
         idle["seconds"],
         counts(&idle["cpuMilliseconds"]),
         counts(&idle["requests"]),

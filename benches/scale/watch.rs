@@ -52,6 +52,10 @@ struct Waits {
     /// When the request was made for each object that has not reached the goal.
     pending: HashMap<String, Instant>,
     latencies: Vec<Duration>,
+    /// When the last one has reached it.
+    last: Option<Instant>,
+    /// The longest time between two that have.
+    silence: Duration,
     /// Why nothing is heard any more.
     broken: Option<String>,
 }
@@ -59,7 +63,14 @@ struct Waits {
 impl Observer {
     /// Begins to watch; what changes from here on is seen.
     pub async fn start(client: &Client, path: &str) -> Arc<Self> {
-        let waits = Waits { goal: Goal::Ready, pending: HashMap::new(), latencies: Vec::new(), broken: None };
+        let waits = Waits {
+            goal: Goal::Ready,
+            pending: HashMap::new(),
+            latencies: Vec::new(),
+            last: None,
+            silence: Duration::ZERO,
+            broken: None,
+        };
         let observer =
             Arc::new(Self { path: path.to_owned(), waits: Mutex::new(waits), changed: Notify::new() });
         let listed = client.request_text(http::Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
@@ -74,6 +85,7 @@ impl Observer {
         let mut waits = self.waits.lock().unwrap();
         assert!(waits.pending.is_empty(), "the phase before has not ended");
         (waits.goal, waits.latencies) = (goal, Vec::new());
+        (waits.last, waits.silence) = (None, Duration::ZERO);
     }
 
     /// The request for this object is about to be made.
@@ -83,17 +95,27 @@ impl Observer {
 
     /// Waits until nothing that was sent is pending.
     pub async fn until_all_are_there(&self) {
+        self.until(|waits| waits.pending.is_empty()).await;
+    }
+
+    /// Waits until so many of the phase with this goal have reached it. Returns how many that were sent have not.
+    pub async fn until_there_are(&self, goal: Goal, count: usize) -> usize {
+        self.until(|waits| waits.goal == goal && waits.latencies.len() >= count).await;
+        self.waits.lock().unwrap().pending.len()
+    }
+
+    async fn until(&self, is_so: impl Fn(&Waits) -> bool) {
         loop {
             // Asked for before the look, so that nothing is missed in between.
             let changed = self.changed.notified();
             let left = {
                 let waits = self.waits.lock().unwrap();
                 assert!(waits.broken.is_none(), "the watch of {} ended: {:?}", self.path, waits.broken);
+                if is_so(&waits) {
+                    return;
+                }
                 waits.pending.len()
             };
-            if left == 0 {
-                return;
-            }
             let heard = tokio::time::timeout(PATIENCE, changed).await;
             assert!(heard.is_ok(), "{left} objects of {} never became {}", self.path, self.shown());
         }
@@ -109,6 +131,11 @@ impl Observer {
         self.waits.lock().unwrap().latencies.clone()
     }
 
+    /// The longest time of a phase, from the first object at its goal to the last one, in which none has come to it.
+    pub fn silence(&self) -> Duration {
+        self.waits.lock().unwrap().silence
+    }
+
     fn heard(&self, name: &str, reached: Goal) {
         let mut waits = self.waits.lock().unwrap();
         if waits.goal != reached {
@@ -116,6 +143,9 @@ impl Observer {
         }
         let Some(sent) = waits.pending.remove(name) else { return };
         waits.latencies.push(sent.elapsed());
+        let now = Instant::now();
+        let since = waits.last.replace(now).map_or(Duration::ZERO, |last| now - last);
+        waits.silence = waits.silence.max(since);
         drop(waits);
         self.changed.notify_waiters();
     }

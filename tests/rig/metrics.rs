@@ -1,7 +1,9 @@
-//! What the processes of moor count, as they say it at `/metrics`.
+//! What the processes of moor count, and the API server and etcd, as they say it at `/metrics`.
 
+use std::collections::BTreeMap;
 use std::fs;
 
+use kube::Client;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -46,4 +48,23 @@ impl Rig {
         let (_, address) = lines.find_map(|line| line.split_once("address=")).unwrap();
         address.split_whitespace().next().unwrap().to_owned()
     }
+}
+
+/// All that a server counts.
+pub async fn of_server(client: &Client) -> String {
+    client.request_text(http::Request::get("/metrics").body(Vec::new()).unwrap()).await.unwrap()
+}
+
+/// The samples of one metric in the text of /metrics: their labels, and their values.
+pub fn samples<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = (BTreeMap<&'a str, &'a str>, f64)> {
+    text.lines().filter_map(move |line| {
+        let rest = line.strip_prefix(name)?;
+        let (labels, value) = match rest.strip_prefix('{') {
+            Some(rest) => rest.rsplit_once("} ")?,
+            None => ("", rest.strip_prefix(' ')?),
+        };
+        // The values of the labels that are read here have no comma in them.
+        let labels = labels.split(',').filter_map(|label| label.split_once('='));
+        Some((labels.map(|(name, value)| (name, value.trim_matches('"'))).collect(), value.parse().ok()?))
+    })
 }

@@ -146,7 +146,7 @@ impl Rig {
 }
 
 /// What is watched, of all that was read: kind and selector.
-fn watches(reads: &[String]) -> BTreeSet<String> {
+pub fn watches(reads: &[String]) -> BTreeSet<String> {
     let selector =
         |query: &str| query.split('&').find(|part| part.starts_with("fieldSelector=")).map(str::to_owned);
     let watch = |read: &String| {
