@@ -197,7 +197,10 @@ impl<L: Leases> Election<L> {
                 Err(_) => warn!(lease = self.candidate.lease, "candidate: no answer"),
             }
             let jitter = rand::rng().random_range(1.0..2.2);
-            sleep(self.timing.retry.mul_f64(jitter)).await;
+            let pause = self.timing.retry.mul_f64(jitter);
+            // Not later than at the moment from which on it may be taken.
+            let left = self.expires_in().filter(|left| !left.is_zero());
+            sleep(left.map_or(pause, |left| left.min(pause))).await;
         }
     }
 
@@ -323,13 +326,16 @@ impl<L: Leases> Election<L> {
         holder(lease) == self.candidate.identity
     }
 
-    /// Whether the observed Lease was not changed for as long as its holder said, on our clock.
+    /// How long it is until the observed Lease was not changed for as long as its holder said, on our clock.
+    fn expires_in(&self) -> Option<Duration> {
+        let observed = self.observed.as_ref()?;
+        let seconds = observed.lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+        let duration = seconds.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);
+        Some(duration.unwrap_or(self.timing.lease).saturating_sub(observed.at.elapsed()))
+    }
+
     fn has_expired(&self) -> bool {
-        self.observed.as_ref().is_some_and(|observed| {
-            let seconds = observed.lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
-            let duration = seconds.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);
-            observed.at.elapsed() >= duration.unwrap_or(self.timing.lease)
-        })
+        self.expires_in().is_some_and(|left| left.is_zero())
     }
 
     /// Gives the Lease up, so that nobody has to wait for it. One attempt: without it, they wait.

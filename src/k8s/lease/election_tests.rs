@@ -93,6 +93,21 @@ async fn a_leader_cut_off_stops_before_another_leads() {
     assert_eq!(first.running.await.unwrap(), ElectionEnd::Lost);
 }
 
+/// Its pauses between looks are of different lengths, and none goes on beyond that moment.
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_taken_as_soon_as_it_has_expired() {
+    for _ in 0..20 {
+        let first = candidate(FakeLeases::new(), "a");
+        first.leadership.acquired().await;
+        first.leases.set(Weather::Down);
+        let second = candidate(first.leases.other(), "b");
+        let start = Instant::now();
+        second.leadership.acquired().await;
+        let lease = Timing::default().lease;
+        assert!((lease..lease + SECOND / 4).contains(&start.elapsed()), "{:?}", start.elapsed());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_lost_answer_does_not_end_leadership() {
     let first = candidate(FakeLeases::new(), "a");
