@@ -31,7 +31,9 @@ def components(network: Network) -> dict[str, Component]:
 
 
 def write_audit_policy() -> None:
-    """Every write but those to Leases, and what moor reads: what the suite and the benchmark count."""
+    """Every write but those to Leases, and what moor reads: what the suite and the benchmark count. Of locks also which volume
+    and node they are for."""
+    locks = {"group": "moor.dev", "resources": ["attachments"]}
     policy = {
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
@@ -39,6 +41,7 @@ def write_audit_policy() -> None:
         "omitManagedFields": True,
         "rules": [
             {"level": "None", "resources": [{"group": "coordination.k8s.io"}]},
+            {"level": "Request", "verbs": ["create"], "resources": [locks]},
             {"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]},
             {"level": "Metadata", "resources": [{"group": "moor.dev"}]},
             {"level": "Metadata", "userGroups": [_MOOR]},

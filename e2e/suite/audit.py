@@ -7,12 +7,15 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from e2e.cluster import Cluster
 from e2e.cluster.certificates import ADMIN
 from e2e.cluster.namespace import NAMESPACE
 from e2e.cluster.paths import AUDIT_LOG
+
+from .trace import Lock
 
 _ACCOUNTS = f"system:serviceaccount:{NAMESPACE}:moor-"
 _PARTS = frozenset({"controller", "agent"})
@@ -62,10 +65,11 @@ class Request:
 def position(cluster: Cluster) -> int:
     """Now, in the log: behind everything that was answered before this call."""
     settle(cluster)
-    return _size()
+    return end()
 
 
-def _size() -> int:
+def end() -> int:
+    """Where the log ends now. What was answered a moment ago may come behind it."""
     try:
         return AUDIT_LOG.stat().st_size
     except FileNotFoundError:
@@ -75,7 +79,7 @@ def _size() -> int:
 def settle(cluster: Cluster) -> None:
     """Waits until the log has everything that was answered before this call."""
     name = f"audit-marker-{next(_markers)}"
-    start = _size()
+    start = end()
     cluster.api.post("/api/v1/namespaces/default/configmaps", {"metadata": {"name": name}})
     cluster.api.delete(f"/api/v1/namespaces/default/configmaps/{name}")
     cluster.wait_for("the audit log to catch up", lambda: name in _since(start), 20, 0.05)
@@ -85,6 +89,12 @@ def writes(cluster: Cluster, since: int) -> list[Request]:
     """moor's own writes since a position, in the order of their answers."""
     settle(cluster)
     return parse(_since(since).splitlines(keepends=True))
+
+
+def locks(cluster: Cluster, since: int) -> list[Lock]:
+    """The Attachments that were made since a position."""
+    settle(cluster)
+    return parse_locks(_since(since).splitlines(keepends=True))
 
 
 def requests_of_others(cluster: Cluster, since: int) -> list[Request]:
@@ -126,6 +136,21 @@ def parse(
                 code=int(entry.get("responseStatus", {}).get("code", 0)),
             )
         )
+    return found
+
+
+def parse_locks(lines: Iterable[str]) -> list[Lock]:
+    """Each from when it was asked for: who watches may have it before the answer."""
+    found = []
+    for line in lines:
+        if '"attachments"' not in line or '"create"' not in line or not line.endswith("\n"):
+            continue
+        entry: dict[str, Any] = json.loads(line)
+        made = entry.get("stage") == "ResponseComplete" and entry.get("responseStatus", {}).get("code", 0) < 300
+        if entry["verb"] == "create" and entry.get("objectRef", {}).get("resource") == "attachments" and made:
+            asked = datetime.fromisoformat(entry["requestReceivedTimestamp"])
+            spec = entry["requestObject"]["spec"]
+            found.append(Lock(int(asked.timestamp() * 1000), spec["volumeHandle"], spec["fixed"]["nodeID"]))
     return found
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import unittest
 
-from .audit import about_claims, parse, told
+from .audit import about_claims, parse, parse_locks, told
+from .trace import Lock
 
 
 def entry(account: str, verb: str, resource: str, code: int = 200, **target: str) -> str:
@@ -36,6 +37,21 @@ class AuditTest(unittest.TestCase):
         self.assertEqual([write.accepted for write in counted], [True, False])
         self.assertEqual(counted[0].pod, "pod-a")
         self.assertEqual(told(counted), "agent patch volumeclaims/status, controller create attachments refused (409)")
+
+    def test_locks_are_what_was_asked_for_and_made(self) -> None:
+        def made(verb: str, resource: str, code: int) -> str:
+            spec = {"spec": {"volumeHandle": "vol-1", "fixed": {"nodeID": "node-1"}}}
+            asked = {"requestReceivedTimestamp": "2026-01-01T00:00:01.250999Z", "requestObject": spec}
+            return json.dumps({**json.loads(entry("a:b", verb, resource, code)), **asked}) + "\n"
+
+        lines = [
+            made("create", "attachments", 201),
+            made("create", "attachments", 409),
+            made("create", "volumes", 201),
+            entry("a:b", "delete", "attachments"),
+            '{"attachments" "create"',
+        ]
+        self.assertEqual(parse_locks(lines), [Lock(1767225601250, "vol-1", "node-1")])
 
     def test_repeats_are_counted(self) -> None:
         line = entry("moor-system:moor-agent", "patch", "attachments", subresource="status")

@@ -88,7 +88,9 @@ def _look_behind(world: World, scenario: Scenario, before: set[str]) -> list[str
         wrong.append("\n".join(["left behind:", *(report.indent(line) for line in left)]))
         if not isinstance(error, Problem):
             wrong.append(str(error))
-    violations = trace.check(world.calls(), world.kills, tolerated=scenario.tolerated, finished=tidy)
+    violations = trace.check(
+        world.calls(), world.kills, locks=world.locks(), tolerated=scenario.tolerated, finished=tidy
+    )
     if violations:
         wrong.append("\n".join(["CSI's order was broken:", *(report.indent(line) for line in violations)]))
         wrong.append("\n".join(["calls:", *(report.indent(call.told()) for call in world.calls())]))

@@ -7,9 +7,11 @@ import unittest
 
 from e2e.storage import left_test, outcome_test
 
-from . import audit_test, leaks_test, soak_test, soak_volumes_test, trace_test
+from . import audit_test, leaks_test, soak_test, soak_volumes_test, trace_locks_test, trace_test
 
-_MODULES = (trace_test, leaks_test, audit_test, soak_test, soak_volumes_test, outcome_test, left_test)
+_MODULES = (
+    trace_test, trace_locks_test, leaks_test, audit_test, soak_test, soak_volumes_test, outcome_test, left_test,
+)  # fmt: skip
 
 
 def run() -> tuple[int, list[str]]:

@@ -4,6 +4,9 @@ What the orchestrator may know is followed call by call. An outcome that it cann
 driver, a call whose caller was killed) is "perhaps", and has to be repeated or reversed before anything else.
 Only a NodeStageVolume that the driver has refused for certain counts as not done, as Kubernetes' own tests have
 it: it may be given up, and must not be unstaged.
+
+A lock may be closed before its volume is attached. Nothing that outlives a process says of it whether the call was made, so
+that ControllerUnpublishVolume is called then, once for each lock.
 """
 
 from __future__ import annotations
@@ -42,6 +45,15 @@ class Kill:
     volume: str = ""
 
 
+@dataclass(frozen=True)
+class Lock:
+    """The right to attach a volume to a node, which was given then."""
+
+    at: int  # milliseconds since 1970
+    volume: str
+    node: str  # as the driver knows it
+
+
 @dataclass
 class _Step:
     """Something that one call does and another undoes."""
@@ -50,6 +62,7 @@ class _Step:
     last: Call | None = None  # the last call that did it
     owed: Call | None = None  # the call whose outcome is not known
     succeeded: bool = False  # since it was last undone
+    undone_at: int = 0  # when that was last begun
 
 
 @dataclass
@@ -77,8 +90,9 @@ class _Place:
 
 
 class _Checker:
-    def __init__(self, kills: Sequence[Kill], tolerated: Collection[str]) -> None:
+    def __init__(self, kills: Sequence[Kill], locks: Collection[Lock], tolerated: Collection[str]) -> None:
         self.kills = kills
+        self.locks = locks
         self.last_words: dict[Kill, int] = {}
         self.tolerated = tolerated
         self.violations: list[str] = []
@@ -242,9 +256,15 @@ class _Checker:
             self.blame(call, f"repeats {owed} with other arguments: {_differences(owed, call)}")
 
     def _undo(self, call: Call, step: _Step) -> None:
-        if step.state == NO and step.owed is None and not self._may_repeat(call, None):
+        known = step.state == NO and step.owed is None and not self._was_locked(call, step.undone_at)
+        if known and not self._may_repeat(call, None):
             self.blame(call, "undoes what was never done, or was undone already")
-        step.state, step.owed = PERHAPS, call
+        step.state, step.owed, step.undone_at = PERHAPS, call, call.at
+
+    def _was_locked(self, call: Call, since: int) -> bool:
+        """Whether it detaches what may have been attached, for all that is written down."""
+        mine = (lock for lock in self.locks if (lock.volume, lock.node) == (call.volume, call.node))
+        return call.rpc == DETACH and any(since < lock.at <= call.at for lock in mine)
 
     def _end(self, call: Call) -> None:
         if call.code in REFUSALS and call.code not in self.tolerated:
@@ -326,14 +346,15 @@ def check(
     calls: Iterable[Call],
     kills: Iterable[Kill] = (),
     *,
+    locks: Iterable[Lock] = (),
     tolerated: Collection[str] = (),
     finished: bool = True,
 ) -> list[str]:
-    """What is wrong with these calls. They start where nothing is attached.
+    """What is wrong with these calls. They start where nothing is attached. `locks` are those that were given meanwhile.
 
     `tolerated` are codes that a scenario provokes. `finished`: all volumes have to be off all nodes at the end.
     """
-    checker = _Checker(sorted(kills, key=lambda kill: kill.at), tolerated)
+    checker = _Checker(sorted(kills, key=lambda kill: kill.at), list(locks), tolerated)
     checker.run(sorted(calls, key=lambda call: call.seq))
     if finished:
         checker.finish()

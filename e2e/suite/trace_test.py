@@ -2,67 +2,12 @@
 
 from __future__ import annotations
 
-import unittest
-
-from .calls import ATTACH, CREATE, DELETE, DETACH, PUBLISH, STAGE, UNPUBLISH, UNSTAGE, WHO, Call
-from .trace import LOST, REBOOT, ROLLED, Kill, check
-
-T1, T2 = "/target/1", "/target/2"
+from .calls import ATTACH, CREATE, DELETE, DETACH, PUBLISH, STAGE, UNPUBLISH, UNSTAGE, WHO
+from .trace import LOST, REBOOT, ROLLED, check
+from .trace_cases import T1, T2, TraceCase
 
 
-class Recorder:
-    """Writes a trace, one call after the other unless told otherwise. A line takes a millisecond."""
-
-    def __init__(self) -> None:
-        self.seq = 0
-        self.calls: list[Call] = []
-        self.kills: list[Kill] = []
-
-    def begin(self, rpc: str, **facts: str | bool) -> Call:
-        self.seq += 1
-        call = Call(seq=self.seq, rpc=rpc, server="node-1", at=self.seq, volume="v")
-        if rpc in (ATTACH, DETACH):
-            call.node, call.server = "node-1", "node-2"
-        if rpc in (STAGE, UNSTAGE, PUBLISH):
-            call.staging = "/staging"
-        if rpc in (PUBLISH, UNPUBLISH):
-            call.target = T1
-        if rpc in (ATTACH, PUBLISH):
-            call.readonly = False
-        for name, value in facts.items():
-            setattr(call, name, value)
-        self.calls.append(call)
-        return call
-
-    def end(self, call: Call, code: str = "Ok") -> None:
-        self.seq += 1
-        call.end_seq, call.end_at, call.code = self.seq, self.seq, code
-
-    def call(self, rpc: str, code: str = "Ok", **facts: str | bool) -> Call:
-        call = self.begin(rpc, **facts)
-        self.end(call, code)
-        return call
-
-    def run(self, *rpcs: str) -> None:
-        for rpc in rpcs:
-            self.call(rpc)
-
-    def kill(self, role: str, node: str = "node-1", volume: str = "") -> None:
-        self.seq += 1
-        self.kills.append(Kill(self.seq, role, node, volume))
-
-
-class TraceTest(unittest.TestCase):
-    def setUp(self) -> None:
-        self.trace = Recorder()
-
-    def good(self, *, finished: bool = True) -> None:
-        self.assertEqual(check(self.trace.calls, self.trace.kills, finished=finished), [])
-
-    def bad(self, words: str, *, finished: bool = True) -> None:
-        found = check(self.trace.calls, self.trace.kills, finished=finished)
-        self.assertTrue(any(words in violation for violation in found), f"{words!r} is not in {found}")
-
+class TraceTest(TraceCase):
     # Good ones.
 
     def test_a_whole_life(self) -> None:

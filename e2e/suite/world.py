@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 from e2e.cluster import ApiError, Cluster, Node, Problem
 
-from . import objects
+from . import audit, objects
 from .calls import Call, mutating
 from .driver import LoopDriver
 from .objects import Object
 from .pods import Pods, Running
-from .trace import Kill
+from .trace import Kill, Lock
 
 
 class Failed(Exception):
@@ -35,6 +35,7 @@ class World:
         self.kills: list[Kill] = []
         self.notes: list[str] = []
         self._start = self.driver.last()
+        self._log = audit.end()
 
     # Nodes.
 
@@ -201,6 +202,10 @@ class World:
         """This scenario's calls, all or those asked for."""
         found = self.driver.calls(self._start if after is None else after)
         return [call for call in found if (not rpcs or call.rpc in rpcs) and volume in (None, call.volume)]
+
+    def locks(self) -> list[Lock]:
+        """The Attachments that were made since the scenario began, whoever's they are."""
+        return audit.locks(self.cluster, self._log)
 
     def expect_calls(self, expected: Iterable[str], *, volume: str, after: int | None = None) -> None:
         """The mutating calls for one volume, in order."""
