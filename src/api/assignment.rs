@@ -65,13 +65,18 @@ impl Volume {
         VolumeAssignment { operation, controller, created_before, ..before }
     }
 
+    /// What the status says of whether CreateVolume may have been called; nothing if it does not speak of it.
+    #[must_use]
+    pub fn noted_to_exist(&self) -> Option<bool> {
+        self.status.as_ref()?.may_exist
+    }
+
     /// Whether CreateVolume may have been called, and nothing has said since that nothing was made. Its agent notes it before a
     /// call where somebody relies on it, and else only what came of the call (docs/adr/0059): one that is made of something is
     /// not begun before that is noted.
     #[must_use]
     pub fn may_exist(&self) -> bool {
-        let said = self.status.as_ref().and_then(|status| status.may_exist);
-        said.unwrap_or_else(|| {
+        self.noted_to_exist().unwrap_or_else(|| {
             let creates = |assignment: &&VolumeAssignment| assignment.operation == VolumeOperation::Create;
             let assigned = self.spec.assignment.as_ref().filter(creates);
             let is_open = self.state() == VolumeState::Pending && self.rejected().is_none();

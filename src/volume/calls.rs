@@ -118,6 +118,15 @@ pub fn plan(volume: &Volume, agent: &str) -> AgentStep {
     }
 }
 
+/// Whether it is for `agent` to call CreateVolume, or to say that nobody does.
+#[must_use]
+pub fn creates(volume: &Volume, agent: &str) -> bool {
+    match plan(volume, agent) {
+        AgentStep::Call(call) | AgentStep::GiveUp(call) => call == VolumeCall::Create,
+        AgentStep::Idle | AgentStep::NeverBegun => false,
+    }
+}
+
 /// What live reads say about a call that was prepared from a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
@@ -156,16 +165,15 @@ pub fn source_to_look_at(call: VolumeCall, volume: &Volume) -> Option<&AssignedS
 /// its agent remembers of this process and found when it began.
 #[must_use]
 pub fn may_have_been_created(volume: &Volume, remembered: bool) -> bool {
-    let said = volume.status.as_ref().and_then(|status| status.may_exist);
     let given = || volume.spec.assignment.as_ref().is_some_and(|assignment| assignment.created_before);
-    said.unwrap_or_else(|| volume.may_exist() && (remembered || given()))
+    volume.noted_to_exist().unwrap_or_else(|| volume.may_exist() && (remembered || given()))
 }
 
 /// Whether it has to be in the status before CreateVolume is called that it is: where somebody takes it from there that it was
 /// not. That is so when the status has said it, and of what is made of something, which may be deleted before the call.
 #[must_use]
 pub fn is_noted_before(volume: &Volume) -> bool {
-    let said = volume.status.as_ref().and_then(|status| status.may_exist);
+    let said = volume.noted_to_exist();
     let copies = volume.spec.assignment.as_ref().is_some_and(|assignment| assignment.source.is_some());
     said == Some(false) || copies && said.is_none()
 }

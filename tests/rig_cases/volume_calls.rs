@@ -199,17 +199,25 @@ async fn a_full_storage_does_not_say_that_nothing_was_made_earlier(cluster: Arc<
     rig.assert_nothing_left().await;
 }
 
+impl Rig {
+    /// Has a volume made by a call of which nobody hears, for its agent is killed. Returns whose it was.
+    async fn crash_in_creation(&self, volume: &str) -> String {
+        self.fake.fail(volume, Rpc::CreateVolume, Fault::HangAfter);
+        self.make_volume(&crate::rig::volume(volume)).await;
+        let made = || self.has_storage(volume).then_some(());
+        self.cluster.until("the volume is made", made, || self.story(volume)).await;
+        let agent = self.until_assigned(volume, "").await;
+        self.kill(&agent);
+        agent
+    }
+}
+
 /// The same across a crash of the agent: nothing was written since the call began. A driver may as well say that there is
 /// a volume of that name, or look at who asks before it looks for one.
 async fn a_crashed_call_is_not_forgotten(cluster: Arc<Cluster>) {
     for code in [Code::ResourceExhausted, Code::AlreadyExists, Code::Unauthenticated] {
         let rig = start(&cluster, 5).await;
-        rig.fake.fail("v", Rpc::CreateVolume, Fault::HangAfter);
-        rig.make_volume(&volume("v")).await;
-        let made = || rig.has_storage("v").then_some(());
-        cluster.until("the volume is made", made, || rig.story("v")).await;
-        let agent = rig.until_assigned("v", "").await;
-        rig.kill(&agent);
+        let agent = rig.crash_in_creation("v").await;
         rig.fake.fail("v", Rpc::CreateVolume, Fault::CodeBefore(code));
         rig.delete_volume("v").await;
         rig.run(&agent);
@@ -228,12 +236,7 @@ async fn a_crashed_call_is_not_forgotten(cluster: Arc<Cluster>) {
 /// The same where another agent makes the call next: that the first one has made it only the driver knows.
 async fn a_crashed_call_is_not_forgotten_by_who_makes_it_next(cluster: Arc<Cluster>) {
     let rig = start(&cluster, 5).await;
-    rig.fake.fail("v", Rpc::CreateVolume, Fault::HangAfter);
-    rig.make_volume(&volume("v")).await;
-    let made = || rig.has_storage("v").then_some(());
-    cluster.until("the volume is made", made, || rig.story("v")).await;
-    let first = rig.until_assigned("v", "").await;
-    rig.kill(&first);
+    let first = rig.crash_in_creation("v").await;
     rig.fake.fail("v", Rpc::CreateVolume, Fault::CodeBefore(Code::ResourceExhausted));
     rig.expire_lease(&first).await;
     rig.until_assigned("v", &first).await;
@@ -242,6 +245,7 @@ async fn a_crashed_call_is_not_forgotten_by_who_makes_it_next(cluster: Arc<Clust
     rig.fake.heal("v", Rpc::CreateVolume);
     rig.until_volume_gone("v").await;
     assert!(!rig.has_storage("v"), "a volume was made and forgotten");
+    rig.assert_nothing_left().await;
 }
 
 /// A driver that takes its time is heard of before it answers.

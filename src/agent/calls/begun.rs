@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use crate::agent::caches::Caches;
 use crate::api::Volume;
-use crate::volume::calls::{self, AgentStep, VolumeCall};
+use crate::volume::calls;
 
 /// Volumes, by UID, for which this process has called CreateVolume, or the process before it may have, and of which nothing has
 /// been written since (docs/adr/0059).
@@ -16,11 +16,7 @@ pub(crate) struct Begun(Mutex<HashSet<String>>);
 impl Begun {
     /// Takes in what was this agent's to create when the process began: the process before it may have called.
     pub fn before(&self, caches: &Caches, node: &str) {
-        let creates = |volume: &Volume| match calls::plan(volume, node) {
-            AgentStep::Call(call) | AgentStep::GiveUp(call) => call == VolumeCall::Create,
-            AgentStep::Idle | AgentStep::NeverBegun => false,
-        };
-        let theirs = caches.volumes.all().into_iter().filter(|volume| creates(volume));
+        let theirs = caches.volumes.all().into_iter().filter(|volume| calls::creates(volume, node));
         self.0.lock().extend(theirs.filter_map(|volume| volume.metadata.uid.clone()));
     }
 

@@ -63,8 +63,7 @@ impl Pass<'_> {
     /// Awaits a call that has begun. Of a CreateVolume that the status does not speak of the agent remembers it, until what comes
     /// of it is written.
     pub(super) async fn begun<T>(&self, volume: &Volume, call: impl Future<Output = T>) -> T {
-        let is_said = volume.status.as_ref().is_some_and(|status| status.may_exist.is_some());
-        if self.call != VolumeCall::Create || is_said {
+        if self.call != VolumeCall::Create || volume.noted_to_exist().is_some() {
             return call.await;
         }
         self.due.agent.begun.begins(volume.metadata.uid.as_deref().unwrap_or_default());
@@ -86,6 +85,13 @@ impl Pass<'_> {
             () = &mut telling => {}
         }
         call.await
+    }
+
+    /// What the call came to is in the status.
+    pub(super) fn ended(&self, volume: &Volume) {
+        if self.call == VolumeCall::Create {
+            self.due.agent.begun.ended(volume.metadata.uid.as_deref().unwrap_or_default());
+        }
     }
 
     fn creates(&self, status: &mut VolumeStatus, volume: &Volume) {

@@ -238,7 +238,7 @@ impl Pass<'_> {
         let still = |fresh: &Volume| calls::is_same(volume, fresh);
         let written = agent.write_outcome(&agent.caches.volumes, volume, change, still).await;
         if written.is_ok() {
-            agent.begun.ended(volume.metadata.uid.as_deref().unwrap_or_default());
+            self.ended(volume);
         }
         match (written, answer) {
             (Ok(()), Answer::Unusable(..)) => Ok(Next::Again),
@@ -352,7 +352,7 @@ impl Pass<'_> {
             }
             return Err(error.into());
         }
-        agent.begun.ended(volume.metadata.uid.as_deref().unwrap_or_default());
+        self.ended(volume);
         Ok(Next::After(attempt.next))
     }
 }

@@ -170,10 +170,7 @@ pub fn conclude(state: &mut State, at: usize) {
 pub fn restarts(config: &Config, state: &mut State, agent: u8) {
     state.calls.retain(|call| call.by != agent);
     state.caches[usize::from(agent)] = None;
-    let found = state.volumes[0].is_some_and(|vol| match calls::plan(&object(0, &vol), node(agent)) {
-        AgentStep::Call(call) | AgentStep::GiveUp(call) => call == VolumeCall::Create,
-        AgentStep::Idle | AgentStep::NeverBegun => false,
-    });
+    let found = state.volumes[0].is_some_and(|vol| calls::creates(&object(0, &vol), node(agent)));
     state.remembers[usize::from(agent)] = found && !config.forgets;
 }
 
