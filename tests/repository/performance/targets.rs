@@ -12,7 +12,7 @@ pub struct Target {
     pub found: fn(&Figures) -> Option<(String, bool)>,
 }
 
-const MIB: f64 = 1_048_576.0;
+const MB: f64 = 1_000_000.0;
 
 fn least(figures: &Figures) -> u64 {
     figures.numbers("existing")[0]
@@ -70,13 +70,13 @@ fn per_thousand(figures: &Figures) -> Option<(String, bool)> {
         return None;
     }
     let more = bytes(figures, last, "controllerBytes")? - bytes(figures, first, "controllerBytes")?;
-    let found = more / MIB / ((last - first) as f64 / 1000.0);
-    Some((format!("{found:.1} MiB, from {first} to {last} claims"), found <= 8.0))
+    let found = more / MB / ((last - first) as f64 / 1000.0);
+    Some((format!("{found:.1} MB, from {first} to {last} claims"), found <= 8.0))
 }
 
 fn agent_with_a_hundred(figures: &Figures) -> Option<(String, bool)> {
-    let found = bytes(figures, 100 * figures.number("agents"), "agentBytes")? / MIB;
-    Some((format!("{found:.0} MiB"), found <= 25.0))
+    let found = bytes(figures, 100 * figures.number("agents"), "agentBytes")? / MB;
+    Some((format!("{found:.0} MB"), found <= 25.0))
 }
 
 fn idle(figures: &Figures) -> Option<(String, bool)> {
@@ -86,6 +86,25 @@ fn idle(figures: &Figures) -> Option<(String, bool)> {
     let found: Vec<_> = writes.map(|(request, count)| format!("{request} {count}")).collect();
     let said = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
     Some((format!("{said} in {} s beside {last} claims", idle["seconds"]), found.is_empty()))
+}
+
+/// What became of claims that were on their way when the leader was killed, beside the most.
+fn leader_lost(figures: &Figures) -> Option<&Value> {
+    Some(&figures.beside(*beside(figures).last()?)?["leaderLost"]).filter(|lost| lost.is_object())
+}
+
+fn silence(figures: &Figures) -> Option<(String, bool)> {
+    let lost = leader_lost(figures)?;
+    let found = lost["secondsWithoutAClaim"].as_f64()?;
+    Some((format!("{found:.1} s, with {} on their way", lost["claimsInFlight"]), found <= 15.0))
+}
+
+fn granted_once(figures: &Figures) -> Option<(String, bool)> {
+    let requests = &leader_lost(figures)?["requestsPerClaim"];
+    let [locks, grants] =
+        ["POST attachments", "PATCH volumeclaims"].map(|request| requests[request].as_f64());
+    let (locks, grants) = (locks?, grants?);
+    Some((format!("{locks:.3} and {grants:.3}"), locks <= 1.0 && grants <= 1.0))
 }
 
 fn restart(figures: &Figures) -> Option<(String, bool)> {
@@ -103,7 +122,7 @@ fn flat(figures: &Figures) -> Option<(String, bool)> {
     Some((said, first < last && more <= 20.0))
 }
 
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 15] = [
     Target {
         what: "writes of moor, a Volume made to Ready",
         asked: "≤ 3",
@@ -154,6 +173,16 @@ pub const TARGETS: [Target; 13] = [
     Target { what: "memory of an agent with 100 claims", asked: "≤ 25 MB", found: agent_with_a_hundred },
     Target { what: "writes when nothing is asked, but for Leases", asked: "none", found: idle },
     Target { what: "ready after `kill -9`, beside 10,000 claims", asked: "≤ 3 s", found: restart },
+    Target {
+        what: "time without a claim that becomes Ready, after `kill -9` of the leader",
+        asked: "≤ 15 s, for which a Lease counts",
+        found: silence,
+    },
+    Target {
+        what: "locks and grants that the API server took meanwhile, per claim",
+        asked: "≤ 1",
+        found: granted_once,
+    },
     Target {
         what: "CPU time of all for a claim made and deleted, beside few and beside many",
         asked: "≤ 20 % more",
