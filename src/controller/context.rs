@@ -1,8 +1,9 @@
 //! What every pass of the controller needs.
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use jiff::Timestamp;
 use kube::{Api, Client};
 
 use super::known::Known;
@@ -24,6 +25,8 @@ pub(crate) struct Context {
     pub(crate) leadership: Leadership,
     pub(crate) metrics: Metrics,
     pub(crate) recorder: Recorder,
+    /// When this process began to lead.
+    pub(crate) led_since: OnceLock<Timestamp>,
 }
 
 impl Deref for Context {
@@ -35,6 +38,11 @@ impl Deref for Context {
 }
 
 impl Context {
+    /// When this process began to lead, or now if it does not.
+    pub(crate) fn leads_since(&self) -> Timestamp {
+        self.led_since.get().copied().unwrap_or_else(Timestamp::now)
+    }
+
     pub(crate) fn node_api(&self) -> Api<LeanNode> {
         Api::all(self.client.clone())
     }

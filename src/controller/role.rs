@@ -1,10 +1,11 @@
 //! Runs the controller role: watches, election, workers, shutdown.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::FutureExt;
+use jiff::Timestamp;
 use kube::{Api, Client};
 use thiserror::Error;
 use tokio::task::JoinSet;
@@ -87,6 +88,7 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
         leadership,
         metrics,
         recorder,
+        led_since: OnceLock::new(),
     });
     let mut watches = watches(&ctx, &args.namespace);
 
@@ -177,6 +179,7 @@ async fn work(ctx: &Arc<Context>, workers: usize, stop: impl Future<Output = ()>
         leading = ctx.leadership.acquired() => if !leading { return },
     }
     tracing::info!("leading");
+    ctx.led_since.get_or_init(Timestamp::now);
     // What was heard while caution began.
     ctx.lease_cache.all().iter().for_each(|lease| ctx.caution.changed(None, Some(lease)));
     ctx.metrics.leading.set(1);

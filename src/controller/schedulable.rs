@@ -15,7 +15,7 @@ use crate::volume::schedulable;
 /// What a Plugin's Volumes say of it: another one is told by all.
 pub(super) fn told(plugin: &Plugin) -> Result<Desired, Duration> {
     // As it is when it has lasted, with what only some of them say.
-    schedulable("", Some(plugin), false, Timestamp::MAX)
+    schedulable("", Some(plugin), false, Timestamp::MIN, Timestamp::MAX)
 }
 
 /// Writes it where the Volume says something else. Returns after which time it has to be looked at again.

@@ -158,7 +158,8 @@ pub(crate) async fn record(
 pub(super) fn schedulable(ctx: &Context, volume: &Volume) -> Result<Desired, Duration> {
     let name = &volume.spec.plugin_name;
     let is_begun = volume.spec.assignment.is_some();
-    volume::schedulable(name, ctx.plugins.get(name).as_deref(), is_begun, Timestamp::now())
+    let plugin = ctx.plugins.get(name);
+    volume::schedulable(name, plugin.as_deref(), is_begun, ctx.leads_since(), Timestamp::now())
 }
 
 /// Says that the storage stays: in a condition, and in an Event, since the object goes in a moment.

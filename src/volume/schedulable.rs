@@ -7,16 +7,18 @@ use jiff::Timestamp;
 use crate::api::Plugin;
 use crate::api::conditions::{Desired, READY, Reason, find, time_left};
 
-/// Time for which a Plugin may be without a healthy instance before its Volumes say so: a controller that is rolled is away for
-/// a moment, and thousands of Volumes would be written twice for it.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time for which a Plugin may be without a healthy instance before its Volumes say so: a controller that is rolled, or all of moor
+/// that is started again, is away for a moment, and thousands of Volumes would be written twice for it. Claims and the Plugin
+/// say it at once.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a Volume of the Plugin `name` says in its condition Schedulable; or after which time it may say it. `is_begun` is
-/// whether its driver was asked for it.
+/// whether its driver was asked for it. `looked_since` is when this leader has begun to lead: before it nobody may have looked.
 pub fn schedulable(
     name: &str,
     plugin: Option<&Plugin>,
     is_begun: bool,
+    looked_since: Timestamp,
     now: Timestamp,
 ) -> Result<Desired, Duration> {
     let Some(plugin) = plugin else {
@@ -30,7 +32,8 @@ pub fn schedulable(
     if ready.is_some_and(|ready| ready.status == "True") {
         return Ok(Desired::new(Reason::Schedulable, format!("Plugin {name} has what a claim needs")));
     }
-    match ready.and_then(|ready| time_left(ready.last_transition_time.0, now, PATIENCE)) {
+    let since = ready.map(|ready| ready.last_transition_time.0.max(looked_since));
+    match since.and_then(|since| time_left(since, now, PATIENCE)) {
         Some(left) => Err(left),
         None => Ok(Desired::new(Reason::NoHealthyInstance, lacks(name, plugin))),
     }
@@ -62,6 +65,8 @@ mod tests {
     use super::*;
     use crate::api::PluginStatus;
 
+    const OLD: Timestamp = Timestamp::UNIX_EPOCH;
+
     fn plugin(ready: bool, since: Timestamp, controllers: (i64, i64), nodes: (i64, i64)) -> Plugin {
         let mut plugin = Plugin::new("p", crate::api::PluginSpec::default());
         let ready = Condition {
@@ -88,8 +93,7 @@ mod tests {
         let now = Timestamp::UNIX_EPOCH + 60.seconds();
         let said = |ready, controllers, nodes| {
             let Desired { reason, message } =
-                schedulable("p", Some(&plugin(ready, Timestamp::UNIX_EPOCH, controllers, nodes)), true, now)
-                    .unwrap();
+                schedulable("p", Some(&plugin(ready, OLD, controllers, nodes)), true, OLD, now).unwrap();
             (reason, message.split(',').next().unwrap().to_owned())
         };
         let has = "Plugin p has what a claim needs".to_owned();
@@ -103,30 +107,29 @@ mod tests {
             let lacks = format!("Plugin p has {lacks}");
             assert_eq!(said(false, controllers, nodes), (Reason::NoHealthyInstance, lacks));
         }
-        let gone = schedulable("p", None, true, now).unwrap();
+        let gone = schedulable("p", None, true, OLD, now).unwrap();
         assert_eq!(gone.reason, Reason::PluginMissing);
-        let mut ends = plugin(true, Timestamp::UNIX_EPOCH, (1, 1), (1, 1));
+        let mut ends = plugin(true, OLD, (1, 1), (1, 1));
         ends.metadata.deletion_timestamp = Some(Time(now));
-        let said = |is_begun| schedulable("p", Some(&ends), is_begun, now).unwrap().reason;
+        let said = |is_begun| schedulable("p", Some(&ends), is_begun, OLD, now).unwrap().reason;
         assert_eq!([true, false].map(said), [Reason::Schedulable, Reason::PluginMissing]);
         let new = Plugin::new("p", crate::api::PluginSpec::default());
-        assert_eq!(schedulable("p", Some(&new), true, now).unwrap().reason, Reason::NoHealthyInstance);
+        assert_eq!(schedulable("p", Some(&new), true, OLD, now).unwrap().reason, Reason::NoHealthyInstance);
     }
 
     #[test]
     fn what_is_away_for_a_moment_is_not_told_by_every_volume() {
         let at = |seconds: i64| Timestamp::UNIX_EPOCH + seconds.seconds();
-        let said = |now| schedulable("p", Some(&plugin(false, at(100), (0, 1), (1, 1))), true, now);
-        assert_eq!(
-            said(at(104)),
-            Err(Duration::from_secs(7)),
-            "of times that are cut off a second is missing"
-        );
-        assert!(said(at(111)).is_ok());
-        assert!(said(at(40)).is_ok(), "the clocks differ");
-        assert!(
-            schedulable("p", Some(&plugin(true, at(100), (1, 1), (1, 1))), true, at(100)).is_ok(),
-            "what is well at once"
-        );
+        let said = |since, now| {
+            schedulable("p", Some(&plugin(false, at(100), (0, 1), (1, 1))), true, at(since), at(now))
+        };
+        let left = Err(Duration::from_secs(27));
+        assert_eq!(said(0, 104), left, "of times that are cut off a second is missing");
+        assert!(said(0, 131).is_ok());
+        assert!(said(0, 40).is_ok(), "the clocks differ");
+        assert_eq!(said(1000, 1004), left, "nobody has looked since");
+        assert!(said(1000, 1031).is_ok());
+        let well = plugin(true, at(100), (1, 1), (1, 1));
+        assert!(schedulable("p", Some(&well), true, at(100), at(100)).is_ok(), "what is well at once");
     }
 }
