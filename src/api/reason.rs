@@ -335,7 +335,8 @@ with_change_reasons! {
             Schedulable,
         }
         Place { kinds: "Volume", condition: SCHEDULABLE, status: false } => {
-            /// The volume's Plugin has no healthy controller or node instance, for 30 s or longer. See `kubectl get plugins`.
+            /// The volume's Plugin has no healthy controller or node instance, for 30 s or longer: of many volumes ten say so in a
+            /// second. See `kubectl get plugins`.
             NoHealthyInstance,
             /// The Plugin that the Volume names does not exist, or is being deleted and takes no new volume. Create it.
             PluginMissing = "PluginNotFound",

@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::caches::BY_PLUGIN;
 use super::claims::held;
 use super::context::Context;
-use crate::api::conditions::{self, Desired, Reason};
+use crate::api::conditions::{self, Desired, Reason, SCHEDULABLE};
 use crate::api::volume::{CreatedWith, Expansion, GrantedUse, VolumeAssignment, VolumeOperation};
 use crate::api::{FINALIZER, Volume, VolumeHandle, VolumeState, VolumeStatus, quantity};
 use crate::k8s::ApiError;
 use crate::k8s::events::EventReason;
-use crate::volume::{self, VolumeWaiting, growth, handle_of, modification, on_nodes};
+use crate::volume::schedulable::{self, Told, turn};
+use crate::volume::{VolumeWaiting, growth, handle_of, modification, on_nodes};
 
 /// Writes finalizer and assignment in one patch.
 pub(crate) async fn assign(ctx: &Context, volume: &Volume, to: &VolumeAssignment) -> Result<bool, ApiError> {
@@ -157,9 +159,15 @@ pub(crate) async fn record(
 /// Whether claims could be served anew, as the Volume is to say now; or after which time it may.
 pub(super) fn schedulable(ctx: &Context, volume: &Volume) -> Result<Desired, Duration> {
     let name = &volume.spec.plugin_name;
-    let is_begun = volume.spec.assignment.is_some();
-    let plugin = ctx.plugins.get(name);
-    volume::schedulable(name, plugin.as_deref(), is_begun, ctx.leads_since(), Timestamp::now())
+    let said = volume.status.as_ref().and_then(|status| conditions::find(&status.conditions, SCHEDULABLE));
+    let others = ctx.volumes.count(BY_PLUGIN, name);
+    let told = Told {
+        is_begun: volume.spec.assignment.is_some(),
+        is_denied: said.is_some_and(|said| said.status == "False"),
+        looked_since: ctx.leads_since(),
+        turn: turn(volume.metadata.uid.as_deref().unwrap_or_default(), others),
+    };
+    schedulable::schedulable(name, ctx.plugins.get(name).as_deref(), told, Timestamp::now())
 }
 
 /// Says that the storage stays: in a condition, and in an Event, since the object goes in a moment.

@@ -155,6 +155,12 @@ impl<K: Cached> Cache<K> {
         self.store.read().by_index(index, key)
     }
 
+    /// The number of objects that `index` files under `key`.
+    #[must_use]
+    pub fn count(&self, index: Index, key: &str) -> usize {
+        self.store.read().count(index, key)
+    }
+
     /// Of each key of `index` one of the objects under it: what all of them have in common is asked of one.
     #[must_use]
     pub fn one_of_each(&self, index: Index) -> Vec<Arc<K>> {

@@ -18,7 +18,7 @@ pub struct Index(pub &'static str);
 pub(super) struct Keyed<K> {
     pub index: Index,
     keys: IndexFn<K>,
-    map: HashMap<String, Uids>,
+    map: HashMap<Box<str>, Uids>,
 }
 
 /// What an index has under one key. Mostly that is one object, and a set for it would take more than all else of the index.
@@ -41,14 +41,14 @@ impl<K> Keyed<K> {
             return;
         }
         for key in before {
-            if let Entry::Occupied(mut uids) = self.map.entry(key)
+            if let Entry::Occupied(mut uids) = self.map.entry(key.into())
                 && uids.get_mut().remove(uid)
             {
                 uids.remove();
             }
         }
         for key in after {
-            match self.map.entry(key) {
+            match self.map.entry(key.into()) {
                 Entry::Occupied(mut uids) => uids.get_mut().insert(uid),
                 Entry::Vacant(none) => drop(none.insert(Uids::One(uid.clone()))),
             }
@@ -58,6 +58,11 @@ impl<K> Keyed<K> {
     /// The UIDs under a key, in their order.
     pub fn under(&self, key: &str) -> impl Iterator<Item = &Uid> {
         self.map.get(key).into_iter().flat_map(Uids::iter)
+    }
+
+    /// The number of objects under a key.
+    pub fn count(&self, key: &str) -> usize {
+        self.map.get(key).map_or(0, Uids::len)
     }
 
     /// Whether it has no key.
@@ -89,6 +94,13 @@ impl Uids {
                 all.remove(uid);
                 all.is_empty()
             }
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::One(_) => 1,
+            Self::Many(all) => all.len(),
         }
     }
 
@@ -128,6 +140,7 @@ mod tests {
                 let says = |key: u8| all.iter().filter(move |(_, object)| object.contains(&key)).map(|(uid, _)| uid);
                 for key in 0..3 {
                     let found: Vec<_> = index.under(&key.to_string()).collect();
+                    prop_assert_eq!(index.count(&key.to_string()), found.len());
                     prop_assert_eq!(found, says(key).collect::<Vec<_>>());
                 }
                 let ones: Vec<_> = index.one_of_each().collect();

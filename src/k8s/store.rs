@@ -94,7 +94,7 @@ impl Tombstones {
 /// Objects of one kind.
 pub(super) struct Store<K> {
     entries: HashMap<Uid, Entry<K>>,
-    names: HashMap<String, HashMap<String, Uid>>,
+    names: HashMap<String, HashMap<Box<str>, Uid>>,
     indexes: Vec<Keyed<K>>,
     tombstones: Tombstones,
     streams: u8,
@@ -241,6 +241,11 @@ impl<K: Resource> Store<K> {
     pub fn by_index(&self, index: Index, key: &str) -> Vec<Arc<K>> {
         let found = self.indexes.iter().filter(|keyed| keyed.index == index);
         found.flat_map(|keyed| keyed.under(key)).filter_map(|uid| self.by_uid(uid)).collect()
+    }
+
+    /// The number of objects under a key of an index.
+    pub fn count(&self, index: Index, key: &str) -> usize {
+        self.indexes.iter().filter(|keyed| keyed.index == index).map(|keyed| keyed.count(key)).sum()
     }
 
     /// Of each key of an index one object.

@@ -30,7 +30,6 @@ pub use active::{Spread, balancing, elect};
 pub use instance::{CallerNow, Grows, InstanceSeen, Places, PluginSeen, SaidBy, modifies};
 pub use plan::plan;
 pub use reason::{Left, VolumeWaiting};
-pub use schedulable::schedulable;
 pub use seen::{Seen, VolumeStep};
 pub use source::{SourceLack, SourceSeen};
 

@@ -1,5 +1,6 @@
 //! Whether a claim of a Volume could be served anew, as far as its Plugin goes. Pure.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -12,48 +13,73 @@ use crate::api::conditions::{Desired, READY, Reason, find, time_left};
 /// say it at once.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a Volume of the Plugin `name` says in its condition Schedulable; or after which time it may say it. `is_begun` is
-/// whether its driver was asked for it. `looked_since` is when this leader has begun to lead: before it nobody may have looked.
+/// Time between two Volumes of a Plugin that say how it is when that has changed. All of them at once would keep everybody else's
+/// writes waiting; ten in a second are a small part of what an API server can do.
+const BETWEEN: Duration = Duration::from_millis(100);
+
+/// What there is to know of a Volume, beside its Plugin, to tell whether claims of it could be served anew.
+#[derive(Clone, Copy, Debug)]
+pub struct Told {
+    /// Whether its driver was asked for it.
+    pub is_begun: bool,
+    /// Whether it says that none could be.
+    pub is_denied: bool,
+    /// When this leader has begun to lead: before it nobody may have looked.
+    pub looked_since: Timestamp,
+    /// How long it waits for other Volumes of the Plugin: [`turn`].
+    pub turn: Duration,
+}
+
+/// How long a Volume waits, when its Plugin has changed, while `volumes` of them tell it one after the other. It follows from the
+/// UID, so nobody has to keep an order.
+#[must_use]
+pub fn turn(uid: &str, volumes: usize) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    uid.hash(&mut hasher);
+    let volumes = u32::try_from(volumes).unwrap_or(u32::MAX).max(1);
+    let place = u32::try_from(hasher.finish() % u64::from(volumes)).unwrap_or_default();
+    BETWEEN.saturating_mul(place)
+}
+
+/// What a Volume of the Plugin `name` says in its condition Schedulable; or after which time it may say it.
 pub fn schedulable(
     name: &str,
     plugin: Option<&Plugin>,
-    is_begun: bool,
-    looked_since: Timestamp,
+    told: Told,
     now: Timestamp,
 ) -> Result<Desired, Duration> {
     let Some(plugin) = plugin else {
         return Ok(Desired::new(Reason::PluginMissing, format!("Plugin {name} does not exist; create it")));
     };
-    if plugin.metadata.deletion_timestamp.is_some() && !is_begun {
+    if plugin.metadata.deletion_timestamp.is_some() && !told.is_begun {
         let words = format!("Plugin {name} is being deleted and takes no new volume; create it again");
         return Ok(Desired::new(Reason::PluginMissing, words));
     }
     let ready = plugin.status.as_ref().and_then(|status| find(&status.conditions, READY));
-    if ready.is_some_and(|ready| ready.status == "True") {
-        return Ok(Desired::new(Reason::Schedulable, format!("Plugin {name} has what a claim needs")));
+    let is_well = ready.is_some_and(|ready| ready.status == "True");
+    let desired = if is_well {
+        Desired::new(Reason::Schedulable, format!("Plugin {name} has what a claim needs"))
+    } else {
+        Desired::new(Reason::NoHealthyInstance, lacks(name))
+    };
+    if is_well && !told.is_denied {
+        return Ok(desired);
     }
-    let since = ready.map(|ready| ready.last_transition_time.0.max(looked_since));
-    match since.and_then(|since| time_left(since, now, PATIENCE)) {
-        Some(left) => Err(left),
-        None => Ok(Desired::new(Reason::NoHealthyInstance, lacks(name, plugin))),
-    }
+    let since = ready.map(|ready| ready.last_transition_time.0).or(plugin
+        .metadata
+        .creation_timestamp
+        .as_ref()
+        .map(|t| t.0));
+    let since = since.map_or(told.looked_since, |since| since.max(told.looked_since));
+    let patience = if is_well { Duration::ZERO } else { PATIENCE };
+    time_left(since, now, told.turn.saturating_add(patience)).map_or(Ok(desired), Err)
 }
 
-/// Without numbers, which would have thousands of Volumes written when an instance comes or goes.
-fn lacks(name: &str, plugin: &Plugin) -> String {
-    let status = plugin.status.clone().unwrap_or_default();
-    let node = status.nodes_healthy == 0;
-    // Where the nodes are well it is what is missing, also where nobody knows how many there should be.
-    let controller = (status.controllers_expected > 0 || !node) && status.controllers_healthy == 0;
-    let what = match (controller, node) {
-        (true, true) => "no healthy controller and no healthy node",
-        (true, false) => "no healthy controller",
-        (false, true) => "no healthy node",
-        (false, false) => "not all that it needs",
-    };
+/// Without saying what is missing, which would have thousands of Volumes written whenever that changes.
+fn lacks(name: &str) -> String {
     format!(
-        "Plugin {name} has {what}, so no claim is served anew before that has changed, and what is mounted stays; its condition \
-         Ready says why"
+        "Plugin {name} has no healthy controller or no healthy node, so no claim is served anew before that has changed, and what \
+         is mounted stays; its condition Ready says why"
     )
 }
 
@@ -67,7 +93,7 @@ mod tests {
 
     const OLD: Timestamp = Timestamp::UNIX_EPOCH;
 
-    fn plugin(ready: bool, since: Timestamp, controllers: (i64, i64), nodes: (i64, i64)) -> Plugin {
+    fn plugin(ready: bool, since: Timestamp) -> Plugin {
         let mut plugin = Plugin::new("p", crate::api::PluginSpec::default());
         let ready = Condition {
             type_: READY.into(),
@@ -77,51 +103,43 @@ mod tests {
             observed_generation: None,
             last_transition_time: Time(since),
         };
-        plugin.status = Some(PluginStatus {
-            controllers_healthy: controllers.0,
-            controllers_expected: controllers.1,
-            nodes_healthy: nodes.0,
-            nodes_expected: nodes.1,
-            conditions: vec![ready],
-            ..PluginStatus::default()
-        });
+        plugin.status = Some(PluginStatus { conditions: vec![ready], ..PluginStatus::default() });
         plugin
     }
 
+    /// A Volume that says nothing, and waits for no other.
+    const SILENT: Told = Told { is_begun: true, is_denied: false, looked_since: OLD, turn: Duration::ZERO };
+
+    fn at(seconds: i64) -> Timestamp {
+        OLD + seconds.seconds()
+    }
+
     #[test]
-    fn a_volume_says_what_its_plugin_lacks() {
-        let now = Timestamp::UNIX_EPOCH + 60.seconds();
-        let said = |ready, controllers, nodes| {
-            let Desired { reason, message } =
-                schedulable("p", Some(&plugin(ready, OLD, controllers, nodes)), true, OLD, now).unwrap();
-            (reason, message.split(',').next().unwrap().to_owned())
-        };
-        let has = "Plugin p has what a claim needs".to_owned();
-        assert_eq!(said(true, (1, 1), (2, 3)), (Reason::Schedulable, has));
-        for (controllers, nodes, lacks) in [
-            ((0, 1), (2, 3), "no healthy controller"),
-            ((1, 1), (0, 3), "no healthy node"),
-            ((0, 2), (0, 0), "no healthy controller and no healthy node"),
-            ((1, 1), (1, 1), "not all that it needs"),
-        ] {
-            let lacks = format!("Plugin p has {lacks}");
-            assert_eq!(said(false, controllers, nodes), (Reason::NoHealthyInstance, lacks));
-        }
-        let gone = schedulable("p", None, true, OLD, now).unwrap();
-        assert_eq!(gone.reason, Reason::PluginMissing);
-        let mut ends = plugin(true, OLD, (1, 1), (1, 1));
-        ends.metadata.deletion_timestamp = Some(Time(now));
-        let said = |is_begun| schedulable("p", Some(&ends), is_begun, OLD, now).unwrap().reason;
-        assert_eq!([true, false].map(said), [Reason::Schedulable, Reason::PluginMissing]);
-        let new = Plugin::new("p", crate::api::PluginSpec::default());
-        assert_eq!(schedulable("p", Some(&new), true, OLD, now).unwrap().reason, Reason::NoHealthyInstance);
+    fn a_volume_says_how_its_plugin_is() {
+        let said =
+            |plugin: Option<&Plugin>, told| schedulable("p", plugin, told, at(60)).map(|said| said.reason);
+        assert_eq!(said(Some(&plugin(true, OLD)), SILENT), Ok(Reason::Schedulable));
+        assert_eq!(said(Some(&plugin(false, OLD)), SILENT), Ok(Reason::NoHealthyInstance));
+        assert_eq!(said(None, SILENT), Ok(Reason::PluginMissing));
+        let mut ends = plugin(true, OLD);
+        ends.metadata.deletion_timestamp = Some(Time(at(60)));
+        assert_eq!(said(Some(&ends), SILENT), Ok(Reason::Schedulable));
+        assert_eq!(said(Some(&ends), Told { is_begun: false, ..SILENT }), Ok(Reason::PluginMissing));
+        let mut new = Plugin::new("p", crate::api::PluginSpec::default());
+        assert_eq!(said(Some(&new), SILENT), Ok(Reason::NoHealthyInstance));
+        new.metadata.creation_timestamp = Some(Time(at(50)));
+        assert_eq!(said(Some(&new), SILENT), Err(Duration::from_secs(21)), "nobody has looked at it yet");
     }
 
     #[test]
     fn what_is_away_for_a_moment_is_not_told_by_every_volume() {
-        let at = |seconds: i64| Timestamp::UNIX_EPOCH + seconds.seconds();
-        let said = |since, now| {
-            schedulable("p", Some(&plugin(false, at(100), (0, 1), (1, 1))), true, at(since), at(now))
+        let said = |looked_since, now| {
+            schedulable(
+                "p",
+                Some(&plugin(false, at(100))),
+                Told { looked_since: at(looked_since), ..SILENT },
+                at(now),
+            )
         };
         let left = Err(Duration::from_secs(27));
         assert_eq!(said(0, 104), left, "of times that are cut off a second is missing");
@@ -129,7 +147,30 @@ mod tests {
         assert!(said(0, 40).is_ok(), "the clocks differ");
         assert_eq!(said(1000, 1004), left, "nobody has looked since");
         assert!(said(1000, 1031).is_ok());
-        let well = plugin(true, at(100), (1, 1), (1, 1));
-        assert!(schedulable("p", Some(&well), true, at(100), at(100)).is_ok(), "what is well at once");
+    }
+
+    #[test]
+    fn volumes_tell_one_after_the_other_what_has_changed() {
+        let turn = Duration::from_secs(600);
+        let said = |is_well, is_denied, now| {
+            schedulable("p", Some(&plugin(is_well, at(100))), Told { is_denied, turn, ..SILENT }, at(now))
+                .is_ok()
+        };
+        assert!(said(true, false, 100), "a new one says at once that it is well");
+        assert_eq!([700, 701].map(|now| said(true, true, now)), [false, true]);
+        assert_eq!([730, 731].map(|now| said(false, false, now)), [false, true]);
+        assert_eq!([730, 731].map(|now| said(false, true, now)), [false, true]);
+    }
+
+    #[test]
+    fn of_many_volumes_few_have_their_turn_in_the_same_second() {
+        const ALL: usize = 5000;
+        let mut seconds = vec![0; ALL / 10];
+        for volume in 0..ALL {
+            seconds[usize::try_from(turn(&format!("uid-{volume}"), ALL).as_secs()).unwrap()] += 1;
+        }
+        assert!(seconds.iter().all(|of_one| *of_one < 40), "{seconds:?}");
+        assert!(seconds.iter().filter(|of_one| **of_one > 0).count() > seconds.len() / 10 * 9);
+        assert_eq!([0, 1].map(|few| turn("uid", few)), [Duration::ZERO; 2]);
     }
 }

@@ -23,6 +23,7 @@ pub const CASES: &[Case] = cases![
     stories::a_detach_that_goes_well_costs_five_writes,
     counts::what_is_counted_is_what_is_there,
     health::each_turn_of_a_drivers_health_is_one_event,
+    health::when_all_is_started_again_no_volume_is_written,
     health::a_volume_whose_plugin_has_nobody_healthy_says_so,
     room::a_full_node_takes_the_next_when_one_leaves,
     room::claims_of_one_moment_do_not_overfill_a_node,

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use futures::future::join_all;
+use jiff::ToSpan as _;
 use k8s_openapi::api::events::v1::Event;
-use kube::api::ListParams;
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use moor::api::conditions::{READY, SCHEDULABLE, find};
 use moor::api::names::{DriverOn, instance_name};
 use moor::api::{Plugin, PluginInstance};
+use serde_json::json;
 
 use crate::rig::fake::DRIVER;
 use crate::rig::{CONTROLLER, Cluster, LOOK, Options, PATIENCE, Rig, volume, volume_claim};
@@ -38,6 +41,21 @@ impl Rig {
             said.is_some_and(|said| said.reason == reason && said.message.contains(words))
         })
         .await;
+    }
+
+    /// Has the Plugin say since an hour ago what it says.
+    async fn age_conditions(&self) {
+        let mut status = self.plugin_api().get(DRIVER).await.unwrap().status.unwrap();
+        status.conditions.iter_mut().for_each(|condition| condition.last_transition_time.0 -= 1.hour());
+        let patch = Patch::Merge(json!({ "status": { "conditions": status.conditions } }));
+        self.plugin_api().patch_status(DRIVER, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    async fn versions_of(&self, volumes: &[&str]) -> Vec<Option<String>> {
+        let volumes = volumes
+            .iter()
+            .map(|name| async { self.volume_api().get(name).await.unwrap().resource_version() });
+        join_all(volumes).await
     }
 
     /// Waits until health was told so often, of the Plugin and of its instance.
@@ -81,6 +99,29 @@ pub async fn each_turn_of_a_drivers_health_is_one_event(cluster: Arc<Cluster>) {
     rig.until_health_is_told([3, 2]).await;
 }
 
+/// All of moor ends in order, so the Plugin has nobody well for an hour. Then the leader is there again before the agent is.
+pub async fn when_all_is_started_again_no_volume_is_written(cluster: Arc<Cluster>) {
+    let nodes = vec![(NODE, true)];
+    let rig = Rig::start(&cluster, Options { nodes, ..Options::default() }).await;
+    rig.make_volume(&volume("v")).await;
+    rig.until_volume_ready("v").await;
+    rig.until_schedulable("v", "Schedulable", "has what a claim needs").await;
+    let before = rig.versions_of(&["v"]).await;
+    rig.stop(NODE).await;
+    rig.until_plugin_says(DRIVER, READY, "Unhealthy", &[]).await;
+    rig.stop(CONTROLLER).await;
+    rig.age_conditions().await;
+
+    rig.run(CONTROLLER);
+    // It has looked at the Plugin's Volumes when it has taken up a new one.
+    rig.make_volume(&volume("new")).await;
+    rig.until_volume_says("new", "NoInstance", &[]).await;
+    rig.run(NODE);
+    rig.until_volume_ready("new").await;
+    assert_eq!(rig.versions_of(&["v"]).await, before);
+    rig.remove(&[] as &[&str], &["v", "new"]).await;
+}
+
 /// A driver whose controller is on one node: it is lost and comes back, and so does all of it, and the Plugin.
 pub async fn a_volume_whose_plugin_has_nobody_healthy_says_so(cluster: Arc<Cluster>) {
     const OTHER: &str = "node-2";
@@ -93,18 +134,17 @@ pub async fn a_volume_whose_plugin_has_nobody_healthy_says_so(cluster: Arc<Clust
     rig.fake.stop(NODE, &rig.plugin_dir(NODE));
     rig.make_volume(&volume("waits")).await;
     for name in names {
-        rig.until_schedulable(name, "NoHealthyInstance", "has no healthy controller,").await;
+        rig.until_schedulable(name, "NoHealthyInstance", "no healthy controller or no healthy node").await;
     }
-    // A leader that begins in between tells the rest.
+    // What else becomes of the Plugin is no news, also to a new leader.
+    let told = rig.versions_of(&names).await;
     rig.fake.stop(OTHER, &rig.plugin_dir(OTHER));
     rig.until_plugin(DRIVER, "has no healthy node", |plugin| {
         (plugin.status.as_ref()?.nodes_healthy == 0).then_some(())
     })
     .await;
     rig.restart_and_wait(CONTROLLER).await;
-    for name in names {
-        rig.until_schedulable(name, "NoHealthyInstance", "no healthy controller and no healthy node").await;
-    }
+    assert_eq!(rig.versions_of(&names).await, told);
     for node in [NODE, OTHER] {
         rig.fake.serve(node, &rig.plugin_dir(node), node == NODE);
     }
