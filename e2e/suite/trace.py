@@ -256,8 +256,8 @@ class _Checker:
             self.blame(call, f"repeats {owed} with other arguments: {_differences(owed, call)}")
 
     def _undo(self, call: Call, step: _Step) -> None:
-        known = step.state == NO and step.owed is None and not self._was_locked(call, step.undone_at)
-        if known and not self._may_repeat(call, None):
+        is_needless = step.state == NO and step.owed is None and not self._was_locked(call, step.undone_at)
+        if is_needless and not self._may_repeat(call, None):
             self.blame(call, "undoes what was never done, or was undone already")
         step.state, step.owed, step.undone_at = PERHAPS, call, call.at
 

@@ -44,7 +44,7 @@ def moved_under_traffic(world: World) -> None:
         world.expect_text(world.second, f"{world.target('kept')}/file", "before")
         world.remove("VolumeClaim", "kept")
         world.remove("Volume", "kept")
-        _expect_order(driver, other)
+        _expect_order(world, driver, other)
 
 
 @scenario("a driver that moor runs is rolled, both its parts, under claims and Pods that come and go", limit=300)
@@ -78,12 +78,12 @@ def rolled_under_traffic(world: World) -> None:
         workloads.expect_text("kept", "before")
         workloads.write("kept", "after")
         workloads.remove_all()
-        _expect_order(driver)
+        _expect_order(world, driver)
 
 
-def _expect_order(*drivers: LoopDriver) -> None:
+def _expect_order(world: World, *drivers: LoopDriver) -> None:
     for driver in drivers:
-        violations = trace.check(driver.calls(), [], finished=True)
+        violations = trace.check(driver.calls(), [], locks=world.locks(), finished=True)
         expect(not violations, "; ".join(str(one) for one in violations))
 
 

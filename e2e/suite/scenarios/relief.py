@@ -83,7 +83,7 @@ def active_stays_away(world: World) -> None:
         world.remove("Volume", "data")
         by = [call.server for call in driver.calls() if call.rpc in (ATTACH, DETACH)]
         expect(by == [gone.name, *[other.name] * 4], f"it was called on {', '.join(by)}")
-        violations = trace.check(driver.calls(), [kill], finished=True)
+        violations = trace.check(driver.calls(), [kill], locks=world.locks(), finished=True)
         expect(not violations, "; ".join(violations))
 
 
