@@ -74,7 +74,11 @@ async fn answer(State(server): State<Scripted>, request: Request) -> Response {
         body,
     });
     let next = server.answers.lock().unwrap().pop_front();
-    let line = |event: Value| Ok::<_, Infallible>(format!("{event}\n"));
+    // In the order in which an API server writes it.
+    let line = |event: Value| {
+        let (type_, object) = (&event["type"], &event["object"]);
+        Ok::<_, Infallible>(format!("{{\"type\":{type_},\"object\":{object}}}\n"))
+    };
     match next {
         Some(Answer::Json(value)) => axum::http::Response::new(Body::from(value.to_string())),
         Some(Answer::Events(events)) => Body::from_stream(stream::iter(events).map(line)).into_response(),

@@ -1,9 +1,13 @@
 //! Objects that the API server has and this version cannot read: an older or newer schema, a hand in etcd.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::error_boundary::InvalidObject;
+use kube::Resource;
+use kube::core::PartialObjectMeta;
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error as _};
+use serde_json::value::RawValue;
 
 use super::store::version;
 
@@ -16,9 +20,53 @@ pub struct Unreadable {
     pub why: String,
 }
 
-impl Unreadable {
-    pub(super) fn of(invalid: &InvalidObject) -> Self {
-        Self { metadata: invalid.metadata.clone(), why: without_value(&invalid.error) }
+/// An object as it was sent. One that cannot be read does not hide the others of its list.
+///
+/// kube has `DeserializeGuard` for that, which takes each object apart into a tree of values, copies that, and makes the object of
+/// the copy: twice the time, and code for each type once more. This one is read from its own text, so an event of a watch has to
+/// name its type before its object, as API servers write it; another one ends the watch with an error.
+#[derive(Clone, Debug)]
+pub struct Sent<K>(pub Result<K, Unreadable>);
+
+impl<'de, K: Resource + DeserializeOwned> Deserialize<'de> for Sent<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        let why = match serde_json::from_str(text.get()) {
+            Ok(object) => return Ok(Self(Ok(object))),
+            Err(error) => without_value(&error.to_string()),
+        };
+        let partial: PartialObjectMeta<K> = serde_json::from_str(text.get())
+            .map_err(|error| D::Error::custom(format!("metadata: {}", without_value(&error.to_string()))))?;
+        Ok(Self(Err(Unreadable { metadata: partial.metadata, why })))
+    }
+}
+
+impl<K: Resource> Resource for Sent<K> {
+    type DynamicType = K::DynamicType;
+    type Scope = K::Scope;
+
+    fn kind(of: &K::DynamicType) -> Cow<'_, str> {
+        K::kind(of)
+    }
+
+    fn group(of: &K::DynamicType) -> Cow<'_, str> {
+        K::group(of)
+    }
+
+    fn version(of: &K::DynamicType) -> Cow<'_, str> {
+        K::version(of)
+    }
+
+    fn plural(of: &K::DynamicType) -> Cow<'_, str> {
+        K::plural(of)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        self.0.as_ref().map_or_else(|unreadable| &unreadable.metadata, K::meta)
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        self.0.as_mut().map_or_else(|unreadable| &mut unreadable.metadata, K::meta_mut)
     }
 }
 
@@ -60,19 +108,26 @@ impl UnreadableSet {
     }
 }
 
-/// The reader's words without the value, as `Invalid type` and `i64` of `Invalid type string "x". Expected i64`.
+/// The reader's words without the value, as `invalid type, expected i64` of `invalid type: string "x", expected i64 at line 1 column 2`.
 fn without_value(error: &str) -> String {
-    let said: Vec<&str> = error.split_whitespace().take(2).collect();
-    match (error.rsplit_once(". Expected "), said.as_slice()) {
-        (Some((_, expected)), [first, second]) => format!("{first} {second}, expected {expected}"),
-        (None, ["Missing" | "Duplicate", "field"]) => error.to_owned(),
-        _ => "a field has a value that it cannot have".to_owned(),
+    let said = error.rsplit_once(" at line ").map_or(error, |(said, _)| said);
+    if ["missing field ", "duplicate field "].iter().any(|what| said.starts_with(what)) {
+        return said.to_owned();
+    }
+    let what = ["invalid type", "invalid value", "invalid length", "unknown variant", "unknown field"];
+    let what = what.into_iter().find(|what| said.starts_with(what));
+    match what.zip(said.rsplit_once(", expected ")) {
+        Some((what, (_, expected))) => format!("{what}, expected {expected}"),
+        None => "a field has a value that it cannot have".to_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use kube::api::{ObjectList, WatchEvent};
+
     use super::*;
+    use crate::api::Plugin;
 
     fn unreadable(uid: &str) -> Unreadable {
         let metadata = ObjectMeta { uid: Some(uid.to_owned()), ..ObjectMeta::default() };
@@ -83,17 +138,51 @@ mod tests {
     fn what_was_found_instead_is_not_repeated() {
         let rows = [
             (
-                "Invalid type string \"x. Expected y\". Expected a sequence",
-                "Invalid type, expected a sequence",
+                "invalid type: string \"x, expected y at line 2\", expected a sequence at line 1 column 5",
+                "invalid type, expected a sequence",
             ),
-            ("Unknown variant covert. Expected one of A, B", "Unknown variant, expected one of A, B"),
-            ("Invalid type integer `7`. Expected a string", "Invalid type, expected a string"),
-            ("Missing field spec", "Missing field spec"),
-            ("covert is not a quantity", "a field has a value that it cannot have"),
+            (
+                "unknown variant `covert`, expected one of `A`, `B` at line 1 column 5",
+                "unknown variant, expected one of `A`, `B`",
+            ),
+            (
+                "invalid type: integer `7`, expected a string at line 1 column 5",
+                "invalid type, expected a string",
+            ),
+            ("missing field `spec` at line 1 column 5", "missing field `spec`"),
+            ("covert, expected x is not a quantity", "a field has a value that it cannot have"),
+            ("unknown variant `covert`, there are no variants", "a field has a value that it cannot have"),
         ];
         for (error, shown) in rows {
             assert_eq!(without_value(error), shown);
         }
+    }
+
+    #[test]
+    fn of_an_object_that_cannot_be_read_its_metadata_can() {
+        let list = |items: &str| {
+            let text = format!(
+                r#"{{"kind": "PluginList", "apiVersion": "v1", "metadata": {{}}, "items": {items}}}"#
+            );
+            serde_json::from_str::<ObjectList<Sent<Plugin>>>(&text)
+        };
+        let good = r#"{"metadata": {"name": "good"}, "spec": {}}"#;
+        let bad = r#"{"metadata": {"name": "bad"}, "spec": {"controllerConcurrency": "covert"}}"#;
+        let found = list(&format!("[{bad}, {good}]")).unwrap().items;
+        assert!(found[1].0.is_ok() && found[1].meta().name.as_deref() == Some("good"));
+        let unreadable = found[0].0.as_ref().unwrap_err();
+        assert_eq!(
+            (found[0].meta().name.as_deref(), &*unreadable.why),
+            (Some("bad"), "invalid type, expected i64")
+        );
+        let event = format!(r#"{{"type": "MODIFIED", "object": {bad}}}"#);
+        let event = serde_json::from_str::<WatchEvent<Sent<Plugin>>>(&event).unwrap();
+        assert!(matches!(event, WatchEvent::Modified(Sent(Err(of))) if of == *unreadable));
+        let nameless = list(r#"[{"metadata": {"name": 7}, "spec": "covert"}]"#).unwrap_err().to_string();
+        assert!(
+            nameless.contains("metadata: invalid type, expected a string") && !nameless.contains("covert"),
+            "{nameless}"
+        );
     }
 
     #[test]

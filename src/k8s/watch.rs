@@ -9,7 +9,7 @@ use futures::TryStreamExt;
 use kube::{
     Api, Client,
     api::{ListParams, ObjectList, Resource, WatchEvent, WatchParams},
-    core::{DeserializeGuard, Request, request},
+    core::{Request, request},
 };
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -24,8 +24,8 @@ use super::{
     demand::Demand,
     error::ApiError,
     read,
-    store::{Origin, version},
-    unreadable::Unreadable,
+    store::{Named, Origin, version},
+    unreadable::Sent,
 };
 use crate::metrics::KindLabels;
 
@@ -263,7 +263,7 @@ impl<K: Cached> Watch<K> {
             ListParams { field_selector: self.fields.clone(), limit: Some(PAGE), ..ListParams::default() };
         loop {
             let request = self.url.list(&params).map_err(Interrupted::Build)?;
-            let page = timeout(OPEN, self.client.request::<ObjectList<DeserializeGuard<K>>>(request)).await;
+            let page = timeout(OPEN, self.client.request::<ObjectList<Sent<K>>>(request)).await;
             let page = page.map_err(|_| Interrupted::ListTimedOut)?.map_err(Interrupted::List)?;
             self.cache.progressed(self.source);
             let version = page.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
@@ -271,10 +271,9 @@ impl<K: Cached> Watch<K> {
             if version < seen {
                 return Err(WentBack { kind: self.kind.clone(), listed: version, seen }.into());
             }
-            for DeserializeGuard(object) in page.items {
-                let meta = object.as_ref().map_or_else(|invalid| &invalid.metadata, Resource::meta);
-                listed.extend(meta.uid.clone());
-                self.take_in(DeserializeGuard(object));
+            for object in page.items {
+                listed.extend(object.meta().uid.clone());
+                self.take_in(object);
             }
             params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
             if params.continue_token.is_none() {
@@ -294,7 +293,7 @@ impl<K: Cached> Watch<K> {
             ..WatchParams::default()
         };
         let request = self.url.watch(&params, &last.to_string()).map_err(Interrupted::Build)?;
-        let events = timeout(OPEN, self.client.request_events::<DeserializeGuard<K>>(request)).await;
+        let events = timeout(OPEN, self.client.request_events::<Sent<K>>(request)).await;
         let mut events = pin!(events.map_err(|_| Interrupted::OpenTimedOut)?.map_err(Interrupted::Open)?);
         self.cache.progressed(self.source);
         while let Ok(event) = timeout(SILENCE, events.try_next()).await {
@@ -309,7 +308,7 @@ impl<K: Cached> Watch<K> {
                     *last = (*last).max(version(object.meta()));
                     match object.0 {
                         Ok(object) => self.cache.delete(object, self.source),
-                        Err(invalid) => self.cache.leave(&invalid.metadata, self.source),
+                        Err(unreadable) => self.cache.leave(&unreadable.metadata, self.source),
                     }
                 }
                 WatchEvent::Bookmark(bookmark) => {
@@ -326,13 +325,11 @@ impl<K: Cached> Watch<K> {
         Ok(())
     }
 
-    fn take_in(&self, DeserializeGuard(object): DeserializeGuard<K>) {
+    fn take_in(&self, Sent(object): Sent<K>) {
         match object {
             Ok(object) => self.cache.put(object, Origin::Stream(self.source)),
-            Err(invalid) => {
-                let namespace = invalid.metadata.namespace.as_deref().unwrap_or_default();
-                let name = invalid.metadata.name.as_deref().unwrap_or_default();
-                let unreadable = Unreadable::of(&invalid);
+            Err(unreadable) => {
+                let Named { namespace, name } = Named::of(&unreadable.metadata);
                 warn!(
                     kind = self.kind,
                     namespace, name, "object cannot be read and is skipped: {}", unreadable.why

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event;
-use kube::core::{ClusterResourceScope, DeserializeGuard, NamespaceResourceScope};
+use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 
@@ -17,6 +17,7 @@ use super::words::full_name;
 use crate::api::{Attachment, Plugin, PluginInstance, Snapshot, Volume, VolumeClaim, VolumeHandle};
 use crate::k8s::ApiError;
 use crate::k8s::read::{Readable, list_live};
+use crate::k8s::unreadable::Sent;
 
 /// Everything of moor's in these namespaces, and what has none. Who may read only what has a namespace gets that, and is
 /// told what is missing.
@@ -103,7 +104,7 @@ pub(super) async fn events(
     Ok((listed.all, listed.unseen))
 }
 
-fn events_of(cluster: &Cluster, scope: &Scope) -> Api<DeserializeGuard<Event>> {
+fn events_of(cluster: &Cluster, scope: &Scope) -> Api<Sent<Event>> {
     match scope {
         Scope::All => Api::all(cluster.client.clone()),
         Scope::In(namespace) => Api::namespaced(cluster.client.clone(), namespace),
@@ -143,13 +144,13 @@ where
 }
 
 /// One object that this version cannot read does not hide the others.
-async fn listed<K: Readable>(api: Api<DeserializeGuard<K>>) -> Result<Listed<K>, ApiError> {
+async fn listed<K: Readable>(api: Api<Sent<K>>) -> Result<Listed<K>, ApiError> {
     let mut listed = Listed { all: Vec::new(), unseen: Vec::new() };
-    for DeserializeGuard(object) in list_live(&api, None).await? {
+    for Sent(object) in list_live(&api, None).await? {
         match object {
             Ok(object) => listed.all.push(object),
-            Err(invalid) => {
-                let (kind, name) = (K::kind(&()), full_name(&invalid.metadata));
+            Err(unreadable) => {
+                let (kind, name) = (K::kind(&()), full_name(&unreadable.metadata));
                 listed.unseen.push(format!("{kind} {name}, which this version of kubectl-moor cannot read"));
             }
         }
