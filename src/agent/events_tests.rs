@@ -77,7 +77,7 @@ fn what_decides_wakes_whoever_decides() {
     let attached = |a: &mut Attachment| a.status.as_mut().unwrap().state = AttachmentState::Attached;
     assert!(wakes(of_attachment, &attachment, attached));
     let rejected = Rejected::default();
-    let status = VolumeStatus { rejected: Some(rejected), ..VolumeStatus::default() };
+    let status = VolumeStatus { rejected: Some(rejected.into()), ..VolumeStatus::default() };
     let volume = Volume { status: Some(status), ..Volume::default() };
     let allowed = |v: &mut Volume| {
         v.status.as_mut().unwrap().rejected.as_mut().unwrap().may_delete = true;

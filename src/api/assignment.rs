@@ -11,6 +11,7 @@ use super::edit::{Edit, GrantedUse};
 use super::quantity::{self, QuantityError};
 use super::secrets::SecretRefs;
 use super::source::AssignedSource;
+use super::sparse::Sparse;
 use super::topology::Segments;
 use super::volume::{VolumeSpec, VolumeState};
 
@@ -31,7 +32,7 @@ pub struct VolumeAssignment {
     pub place: Option<Segments>,
     /// What spec.source is to its driver. It stays as it is: CreateVolume is repeated with identical arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<AssignedSource>,
+    pub source: Option<Box<AssignedSource>>,
     /// How claims get the volume: spec.capabilities and spec.mountOptions.mountFlags as the Plugin allows and the driver
     /// confirms them. It follows an edit of those.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,7 +49,7 @@ pub struct VolumeAssignment {
     pub created_with: Option<Box<CreatedWith>>,
     /// The Secrets that the Plugin named when the Volume was taken up, each as namespace/name. They stay as they are.
     #[serde(default, skip_serializing_if = "SecretRefs::is_empty")]
-    pub secrets: Box<SecretRefs>,
+    pub secrets: Sparse<SecretRefs>,
 }
 
 impl Volume {

@@ -11,6 +11,7 @@ use super::capability::{AccessMode, AttachmentMode, MountOptions};
 use super::conditions::CallFailure;
 use super::health::HealthFinding;
 use super::secrets::{SecretFor, SecretName, SecretRefs, chosen};
+use super::sparse::Sparse;
 
 /// One volume on one node, made by the moor controller. While it exists, its volume is (or may be)
 /// attached to its node. Deleting it asks for the undo; it goes when everything is undone.
@@ -67,7 +68,7 @@ pub struct AttachmentSpec {
     pub fixed: Fixed,
     /// Set when the node was declared lost: its part of the undo is skipped. Never withdrawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lost: Option<Lost>,
+    pub lost: Option<Box<Lost>>,
     /// The size in bytes that the volume is to have on the node (NodeExpandVolume). Absent where nothing is to be done there:
     /// the volume never grew, its driver does that without the nodes, or kubelet sees to it for a PersistentVolumeClaim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -164,10 +165,10 @@ pub struct Fixed {
     pub volume_context: BTreeMap<String, String>,
     /// The Secrets that the Volume names for the calls.
     #[serde(default)]
-    pub secrets: SecretRefs,
+    pub secrets: Sparse<SecretRefs>,
     /// Those of the Plugin, for calls for which the Volume names none, each as namespace/name.
     #[serde(default)]
-    pub plugin_secrets: Box<SecretRefs>,
+    pub plugin_secrets: Sparse<SecretRefs>,
     /// ControllerPublishVolume is needed.
     pub attach: bool,
     /// NodeStageVolume is needed.
@@ -256,7 +257,7 @@ pub struct AttachmentStatus {
     pub publish_context: BTreeMap<String, String>,
     /// What the driver last refused, while it has not succeeded since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_error: Option<CallFailure>,
+    pub last_error: Option<Box<CallFailure>>,
     /// How often the current step has failed in a row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<i64>,
@@ -276,7 +277,7 @@ pub struct AttachmentStatus {
     pub observed_generation: Option<i64>,
     /// Ready: attached. Expanded: the volume has the size on its node that spec.nodeCapacityBytes asks for; absent if it never
     /// grew there.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "super::sparse::exact", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::schema::conditions")]
     pub conditions: Vec<Condition>,
 }

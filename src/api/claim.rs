@@ -85,7 +85,7 @@ pub struct VolumeClaimSpec {
     /// Written by a node's agent: the Pod for which kubelet asks for the volume. Such a claim is granted after the controller
     /// has seen that the Pod is there and uses the volume, is made while kubelet waits for it, and goes when kubelet says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pod: Option<PodUse>,
+    pub pod: Option<Box<PodUse>>,
     /// Set on a deleted claim to undo it by force: an order to a live agent to unmount even while busy,
     /// and a hand-over to the controller where the agent is gone. End whatever uses the volume on the node first: after
     /// that only the driver keeps it from writing beside the next one, if it can.
@@ -284,10 +284,10 @@ pub struct VolumeClaimStatus {
     pub yielded: Option<AttachmentUid>,
     /// Who holds what this claim needs, or stands before it in line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub waiting_for: Option<WaitingFor>,
+    pub waiting_for: Option<Box<WaitingFor>>,
     /// What the driver last refused, while it has not succeeded since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_error: Option<CallFailure>,
+    pub last_error: Option<Box<CallFailure>>,
     /// How often the current step has failed in a row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<i64>,
@@ -298,7 +298,7 @@ pub struct VolumeClaimStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Ready: the volume is mounted at targetPath.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "super::sparse::exact", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::schema::conditions")]
     pub conditions: Vec<Condition>,
 }

@@ -63,7 +63,7 @@ pub struct VolumeHandleSpec {
     pub controller: Option<ControllerRef>,
     /// The only claim that may write, in mode MultiNodeSingleWriter. Its node reads this before the first call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub writer: Option<Writer>,
+    pub writer: Option<Box<Writer>>,
 }
 
 /// The writer's lock: one claim on one Attachment. Replacing it is a guarded write, so no two leaders can name two.

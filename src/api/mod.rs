@@ -31,6 +31,7 @@ pub mod secrets;
 pub mod snapshot;
 mod snapshot_assignment;
 pub mod source;
+pub mod sparse;
 mod spec_rules;
 pub mod storage;
 pub mod template;

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::sparse::Empty;
+
 /// Calls that take the same Secret along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SecretFor {
@@ -79,6 +81,20 @@ pub struct SecretRefs {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::schema::secret_name")]
     pub node_expand: Option<String>,
+}
+
+impl Empty for SecretRefs {
+    const EMPTY: &'static Self = &Self {
+        default: None,
+        controller: None,
+        controller_publish: None,
+        controller_expand: None,
+        controller_modify: None,
+        snapshot: None,
+        node_stage: None,
+        node_publish: None,
+        node_expand: None,
+    };
 }
 
 impl SecretRefs {

@@ -199,7 +199,7 @@ pub struct SnapshotStatus {
     pub plugin_uid: Option<String>,
     /// What the driver last refused, while it has not succeeded since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_error: Option<CallFailure>,
+    pub last_error: Option<Box<CallFailure>>,
     /// How often the current step has failed in a row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<i64>,
@@ -210,7 +210,7 @@ pub struct SnapshotStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Ready: volumes can be made of it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "super::sparse::exact", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::schema::conditions")]
     pub conditions: Vec<Condition>,
 }

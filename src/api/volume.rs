@@ -138,14 +138,14 @@ pub struct VolumeSpec {
     /// Secrets in this namespace for the driver's calls. For calls for which none is named those of the Plugin are taken. They may
     /// be changed, and not be added once the Volume is granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secrets: Option<SecretRefs>,
+    pub secrets: Option<Box<SecretRefs>>,
     /// Create: when the volume is made. With WaitForFirstClaim it is made where the first claim is that names it: on the node of
     /// that claim, or one that it could be placed on. It stays with that place.
     #[serde(default, skip_serializing_if = "Binding::is_immediate")]
     pub binding: Binding,
     /// Create: where the volume must or should be reachable from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub topology: Option<TopologyRequest>,
+    pub topology: Option<Box<TopologyRequest>>,
     /// What happens to the storage when this object is deleted.
     /// Unset: Delete for a created volume, Retain for a registered one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -156,7 +156,7 @@ pub struct VolumeSpec {
     pub persistent_volume_claim: Option<Export>,
     /// Written by the moor controller: the PersistentVolume that is made of the volume, and for whom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub persistent_volume: Option<Provision>,
+    pub persistent_volume: Option<Box<Provision>>,
     /// Written by the moor controller: the PersistentVolume at whose end the storage is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
@@ -215,7 +215,7 @@ pub struct VolumeStatus {
     pub source_gone: bool,
     /// What CreateVolume made and nobody can use. It is deleted before anything else is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rejected: Option<Rejected>,
+    pub rejected: Option<Box<Rejected>>,
     /// The size of the storage, as a quantity. Where it is used it may have to follow: see the condition Expanded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<String>,
@@ -227,7 +227,7 @@ pub struct VolumeStatus {
     pub expansion: Option<Expansion>,
     /// The size that could not be had last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expansion_failure: Option<ExpansionFailure>,
+    pub expansion_failure: Option<Box<ExpansionFailure>>,
     /// The mutable parameters that the driver has taken last. Empty where it was asked for none, and while it is not known what
     /// it has: when it is being asked for others, or has refused others, which it may have followed in part.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -235,10 +235,10 @@ pub struct VolumeStatus {
     pub mutable_parameters: BTreeMap<String, String>,
     /// The mutable parameters that the driver is asked for, or has refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub modification: Option<Modification>,
+    pub modification: Option<Box<Modification>>,
     /// What the driver has said of the last edit of capabilities and mount flags; absent where it was not asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub edit: Option<EditAnswer>,
+    pub edit: Option<Box<EditAnswer>>,
     /// Context from its creation, opaque, handed to the driver unchanged.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "super::schema::string_map")]
@@ -252,7 +252,7 @@ pub struct VolumeStatus {
     pub persistent_volume: Option<String>,
     /// What was made for spec.persistentVolumeClaim, or is being made or taken away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub export: Option<Exported>,
+    pub export: Option<Box<Exported>>,
     /// UID of the Plugin with which it was made or validated: of another one NOT_FOUND does not mean deleted.
     #[serde(rename = "pluginUID", default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
@@ -262,7 +262,7 @@ pub struct VolumeStatus {
     pub handle_name: Option<String>,
     /// What the driver last refused, while it has not succeeded since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_error: Option<CallFailure>,
+    pub last_error: Option<Box<CallFailure>>,
     /// How often the current step has failed in a row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<i64>,
@@ -282,7 +282,7 @@ pub struct VolumeStatus {
     /// Modified: the driver has taken spec.mutableParameters; absent if they never changed.
     /// Applied: claims get the volume as spec.capabilities and spec.mountOptions say; absent if they never changed.
     /// Healthy: nothing is wrong with the volume any more as far as anybody has looked; absent while nothing has been.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "super::sparse::exact", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::schema::conditions")]
     pub conditions: Vec<Condition>,
 }
@@ -331,7 +331,7 @@ impl Volume {
     #[must_use]
     pub fn secret(&self, call: SecretFor) -> Option<SecretName<'_>> {
         chosen(
-            self.spec.secrets.as_ref(),
+            self.spec.secrets.as_deref(),
             self.spec.assignment.as_ref().map(|assignment| &*assignment.secrets),
             call,
         )
@@ -358,7 +358,7 @@ impl Volume {
     /// What CreateVolume made and nobody can use, if there is something.
     #[must_use]
     pub fn rejected(&self) -> Option<&Rejected> {
-        self.status.as_ref()?.rejected.as_ref()
+        self.status.as_ref()?.rejected.as_deref()
     }
 }
 

@@ -206,7 +206,7 @@ impl HandleSeen {
             epoch: spec.epoch,
             closing: spec.closing,
             controller: spec.controller.clone(),
-            writer: spec.writer.clone(),
+            writer: spec.writer.as_deref().cloned(),
         }
     }
 

@@ -56,7 +56,7 @@ pub fn of(
         return Telling::Nothing;
     }
     // That the volume could not grow there says nothing of that.
-    let failed = status.last_error.as_ref().filter(|error| error.rpc.starts_with("Controller"));
+    let failed = status.last_error.as_deref().filter(|error| error.rpc.starts_with("Controller"));
     if let Some(left) = left.filter(|_| failed.is_none()) {
         return Telling::Later(left);
     }
@@ -114,11 +114,14 @@ mod tests {
 
     fn refused() -> AttachmentStatus {
         AttachmentStatus {
-            last_error: Some(CallFailure {
-                rpc: "ControllerUnpublishVolume".into(),
-                code: "Internal".into(),
-                message: "no".into(),
-            }),
+            last_error: Some(
+                CallFailure {
+                    rpc: "ControllerUnpublishVolume".into(),
+                    code: "Internal".into(),
+                    message: "no".into(),
+                }
+                .into(),
+            ),
             attempts: Some(4),
             next_retry: Some(Time("2026-01-02T03:04:05Z".parse().unwrap())),
             ..AttachmentStatus::default()

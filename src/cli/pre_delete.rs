@@ -313,12 +313,15 @@ mod tests {
     fn pods_are_named_also_those_that_wait() {
         let mut waits = claim("pod-1", None);
         waits.spec.node_name = Some("n1".into());
-        waits.spec.pod = Some(crate::api::claim::PodUse {
-            namespace: "team".into(),
-            name: "web-0".into(),
-            persistent_volume: Some("pvc-1".into()),
-            ..crate::api::claim::PodUse::default()
-        });
+        waits.spec.pod = Some(
+            crate::api::claim::PodUse {
+                namespace: "team".into(),
+                name: "web-0".into(),
+                persistent_volume: Some("pvc-1".into()),
+                ..crate::api::claim::PodUse::default()
+            }
+            .into(),
+        );
         let text = judge(&[waits], &[], false).unwrap_err().to_string();
         assert!(text.contains("Pod team/web-0 for PersistentVolume pvc-1 on node n1"), "{text}");
     }

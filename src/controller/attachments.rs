@@ -98,7 +98,7 @@ fn attachment_spec(
             mount_options: staged_with(volume, claim),
             volume_mount_group: claim.spec.pod.as_ref().and_then(|pod| pod.volume_mount_group.clone()),
             volume_context: status.volume_context.clone(),
-            secrets: volume.spec.secrets.clone().unwrap_or_default(),
+            secrets: volume.spec.secrets.as_deref().cloned().unwrap_or_default().into(),
             plugin_secrets: volume.spec.assignment.as_ref().map(|a| a.secrets.clone()).unwrap_or_default(),
             attach,
             stage: node_status.capabilities.node_has("STAGE_UNSTAGE_VOLUME"),

@@ -70,7 +70,9 @@ async fn step(ctx: &Context, key: &VolumeKey) -> Result<Option<Next>, ApiError> 
             let next = if desired.reason.group().status { Next::Done } else { Next::After(RECHECK) };
             return Ok(Some(next));
         }
-        Export::Record(exported) => write(ctx, &volume, |status| status.export = Some(exported)).await?,
+        Export::Record(exported) => {
+            write(ctx, &volume, |status| status.export = Some(exported.into())).await?;
+        }
         Export::MakePersistentVolume(made) => return make(ctx, &volume, &persistents, &*made).await,
         Export::MakeClaim(made) => return make(ctx, &volume, &claims, &*made).await,
         Export::Change(after) => {

@@ -153,7 +153,7 @@ pub(crate) async fn write_writer(
     handle: &VolumeHandle,
     writer: &Writer,
 ) -> Result<bool, ApiError> {
-    write(ctx, handle, |after| after.spec.writer = Some(writer.clone())).await
+    write(ctx, handle, |after| after.spec.writer = Some(writer.clone().into())).await
 }
 
 /// Deletes the VolumeHandle as it was seen, for that it is not used holds of no other. At the next time takes its finalizer off,

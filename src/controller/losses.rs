@@ -27,11 +27,11 @@ pub(crate) async fn declare(
     cause: Cause,
 ) -> Result<bool, ApiError> {
     let mut declared = attachment.clone();
-    let lost = declared.spec.lost.insert(Lost {
+    let lost = declared.spec.lost.insert(Box::new(Lost {
         node_uid: attachment.spec.fixed.node_uid.clone(),
         reason: cause.as_str().to_owned(),
         since: Time(Timestamp::now()),
-    });
+    }));
     let words = story::lost(lost, &attachment.spec.node_name, attachment.spec.fixed.attach);
     // The resourceVersion of what was judged guards it: a step of the node since then makes this a conflict.
     ctx.writer.update(&ctx.attachments, attachment, &declared).await?;

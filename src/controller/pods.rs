@@ -80,7 +80,7 @@ fn handle_name(known: &Known, kubelet_name: &str, id: &str) -> Option<String> {
 
 /// Makes the Volume of the PersistentVolume that a claim names.
 pub(crate) async fn import(ctx: &Context, seen: &Observed, claim: &VolumeClaim) -> Result<bool, ApiError> {
-    let named = claim.spec.pod.as_ref().and_then(PodUse::by_persistent_volume);
+    let named = claim.spec.pod.as_deref().and_then(PodUse::by_persistent_volume);
     let Some(name) = named else { return Ok(false) };
     let volumes: Api<PersistentVolume> = Api::all(ctx.client.clone());
     // It may have changed since it was looked at, and is then looked at anew.

@@ -81,7 +81,7 @@ async fn write(ctx: &Context, seen: &Observed, claim: &VolumeClaim, why: &Waitin
         let since = held_since(ctx, seen, &h);
         WaitingFor { holder: h.who, node_name: told(h.node), state: told(h.state), since }
     });
-    claims::say(ctx, claim, &waits, |status| status.waiting_for = holder).await
+    claims::say(ctx, claim, &waits, |status| status.waiting_for = holder.map(Box::new)).await
 }
 
 /// Since when the holder has the volume; None for a claim that stands in line and does not have it.

@@ -304,9 +304,11 @@ impl<K: Cached> Cache<K> {
         self.unreadable.lock().put(unreadable, stream);
     }
 
-    /// Drops what no decision reads and what makes up half of an object's memory.
+    /// Drops what no decision reads and what makes up half of an object's memory, and room for more.
     fn strip(&self, meta: &mut ObjectMeta) {
         meta.managed_fields = None;
+        meta.finalizers.iter_mut().for_each(Vec::shrink_to_fit);
+        meta.owner_references.iter_mut().for_each(Vec::shrink_to_fit);
         if !self.keeps_annotations {
             meta.annotations = None;
         } else if let Some(annotations) = &mut meta.annotations {

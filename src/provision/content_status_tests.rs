@@ -77,7 +77,7 @@ fn what_goes_wrong_keeps_its_time_and_goes_when_it_is_over() {
         code: "ResourceExhausted".into(),
         message: "too many".into(),
     };
-    failing_one.status.as_mut().unwrap().last_error = Some(error);
+    failing_one.status.as_mut().unwrap().last_error = Some(error.into());
     let first = content(&json!(null)).says(&failing_one, &at(9));
     let words = "CreateSnapshot: ResourceExhausted: too many";
     assert_eq!(first.error, Some(ContentError { message: Some(words.into()), time: Some(at(9)) }));

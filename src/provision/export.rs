@@ -77,7 +77,7 @@ fn wanted(volume: &Volume) -> Option<&str> {
 }
 
 fn made(volume: &Volume) -> Option<&Exported> {
-    volume.status.as_ref()?.export.as_ref()
+    volume.status.as_ref()?.export.as_deref()
 }
 
 fn says_anything(volume: &Volume) -> bool {

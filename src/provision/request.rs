@@ -235,12 +235,12 @@ impl Wanted<'_> {
             source,
             capabilities,
             mount_options,
-            secrets: Some(refs).filter(|refs| !refs.is_empty()),
-            topology,
+            secrets: Some(refs).filter(|refs| !refs.is_empty()).map(Box::new),
+            topology: topology.map(Box::new),
             // Whoever deletes the Volume by hand leaves the storage. What becomes of it is decided when the
             // PersistentVolume goes.
             deletion_policy: Some(DeletionPolicy::Retain),
-            persistent_volume: Some(provision),
+            persistent_volume: Some(provision.into()),
             ..VolumeSpec::default()
         };
         let metadata = ObjectMeta {

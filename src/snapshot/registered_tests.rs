@@ -55,7 +55,7 @@ fn one_that_exists_is_looked_for_in_one_place_after_the_other() {
         let status = case.snapshot.status.get_or_insert_default();
         status.observed_generation = case.snapshot.metadata.generation;
         let code = Reason::SnapshotNotFound.as_str().to_owned();
-        status.last_error = Some(CallFailure { code, ..CallFailure::default() });
+        status.last_error = Some(CallFailure { code, ..CallFailure::default() }.into());
     }
     assert_eq!(case.plan(), SnapshotStep::Idle, "all were asked");
     case.snapshot.spec.assignment = None;

@@ -157,7 +157,7 @@ pub enum Standing {
 #[must_use]
 pub fn source_to_look_at(call: VolumeCall, volume: &Volume) -> Option<&AssignedSource> {
     let is_begun = volume.may_exist();
-    let source = volume.spec.assignment.as_ref()?.source.as_ref();
+    let source = volume.spec.assignment.as_ref()?.source.as_deref();
     source.filter(|_| call == VolumeCall::Create && !is_begun)
 }
 

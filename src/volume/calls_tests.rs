@@ -23,7 +23,7 @@ fn volume(operation: VolumeOperation, state: VolumeState, deleted: bool) -> Volu
 
 fn reject(volume: &mut Volume) {
     let rejected = Rejected { volume_handle: "made".into(), reason: "too small".into(), may_delete: true };
-    volume.status.as_mut().unwrap().rejected = Some(rejected);
+    volume.status.as_mut().unwrap().rejected = Some(rejected.into());
 }
 
 fn lock(owner: &str, closing: bool) -> VolumeHandle {
@@ -234,7 +234,7 @@ fn who_creates_knows_whether_it_was_called_before() {
         // Once the status has said that there is nothing, whoever has read that relies on it.
         assert_eq!(is_noted_before(&volume), said == Some(false));
         let source = AssignedSource { uid: "s".into(), ..AssignedSource::default() };
-        volume.spec.assignment.as_mut().unwrap().source = Some(source);
+        volume.spec.assignment.as_mut().unwrap().source = Some(source.into());
         assert_eq!(
             is_noted_before(&volume),
             said != Some(true),

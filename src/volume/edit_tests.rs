@@ -37,7 +37,7 @@ fn an_edit_is_told_from_its_first_moment_to_its_last() {
     let mut pending = volume(&["old"], &["new"]);
     assert_eq!(said(&pending, claims, locks).0, Reason::EditPending);
     let error = Some(CallFailure::default());
-    pending.status.as_mut().unwrap().edit = Some(EditAnswer { number: 4, error });
+    pending.status.as_mut().unwrap().edit = Some(EditAnswer { number: 4, error }.into());
     assert_eq!(condition(&pending, None, claims, locks), None, "its agent says what the driver said");
     let granted = volume(&["new"], &["new"]);
     let (reason, message) = said(&granted, claims, locks);

@@ -77,7 +77,7 @@ pub fn failed(status: &mut VolumeStatus, volume: &Volume, error: CallFailure) {
     let outcome_unknown = is_before_the_call(&error.code)
         && before.is_some_and(|before| matches!(meaning(before), Fails::Perhaps(_)));
     status.expansion_failure =
-        Some(ExpansionFailure { capacity_bytes: asked(volume), error, outcome_unknown });
+        Some(ExpansionFailure { capacity_bytes: asked(volume), error, outcome_unknown }.into());
 }
 
 /// The size in bytes to which the volume is to grow, if it has not got it.

@@ -64,7 +64,7 @@ pub fn volume_of(persistent: &PersistentVolume, place: Place<'_>) -> Option<Volu
             capabilities: uses(spec.access_modes.iter().flatten(), is_block),
             mount_options: has_options.then_some(MountOptions { fs_type, mount_flags }),
             read_only: csi.read_only == Some(true),
-            secrets: (!secrets.is_empty()).then_some(secrets),
+            secrets: (!secrets.is_empty()).then(|| secrets.into()),
             deletion_policy: Some(DeletionPolicy::Retain),
             ..VolumeSpec::default()
         },
@@ -78,7 +78,7 @@ pub fn volume_of(persistent: &PersistentVolume, place: Place<'_>) -> Option<Volu
 pub fn is_given_otherwise(imported: &VolumeSpec, wanted: &VolumeSpec) -> bool {
     let fixed = |spec: &VolumeSpec| {
         let SecretRefs { controller_publish, node_stage, node_publish, .. } =
-            spec.secrets.clone().unwrap_or_default();
+            spec.secrets.as_deref().cloned().unwrap_or_default();
         (spec.read_only, controller_publish, node_stage, node_publish)
     };
     !differing(&imported.volume_context, &wanted.volume_context).is_empty()

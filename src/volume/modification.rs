@@ -37,7 +37,7 @@ pub fn due(volume: &Volume) -> Option<&Parameters> {
 
 /// The call whose outcome is not known.
 fn open(status: &VolumeStatus) -> Option<&Modification> {
-    status.modification.as_ref().filter(|modification| modification.outcome_unknown)
+    status.modification.as_deref().filter(|modification| modification.outcome_unknown)
 }
 
 /// Whether the driver may be at a call, or may have followed one of which nobody knows.
@@ -56,7 +56,7 @@ pub fn fails(volume: &Volume) -> Option<Fails> {
     {
         return Some(Fails::Certainly(said.message.clone()));
     }
-    let last = status.modification.as_ref().filter(|last| last.parameters == *due)?;
+    let last = status.modification.as_deref().filter(|last| last.parameters == *due)?;
     let CallFailure { rpc, code, message } = last.error.as_ref()?;
     let words = format!("{rpc}: {code}: {message}");
     Some(match code.as_str() {
@@ -81,7 +81,7 @@ fn condition(volume: &Volume) -> Option<&Condition> {
 pub fn begins(status: &mut VolumeStatus, asked: &Parameters) {
     // What was said of an earlier attempt is not said of this one.
     status.modification =
-        Some(Modification { parameters: asked.clone(), outcome_unknown: true, error: None });
+        Some(Modification { parameters: asked.clone(), outcome_unknown: true, error: None }.into());
     status.mutable_parameters.clear();
 }
 
@@ -95,7 +95,7 @@ pub fn ends(status: &mut VolumeStatus, asked: Parameters) {
 /// have followed an earlier one.
 pub fn failed(status: &mut VolumeStatus, asked: &Parameters, error: CallFailure, outcome_unknown: bool) {
     status.modification =
-        Some(Modification { parameters: asked.clone(), outcome_unknown, error: Some(error) });
+        Some(Modification { parameters: asked.clone(), outcome_unknown, error: Some(error) }.into());
 }
 
 /// Writes into a status that a call cannot be made now. That says nothing of one before it: what may be under way stays as it

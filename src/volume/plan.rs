@@ -128,7 +128,11 @@ fn first_assignment(seen: &Seen<'_>) -> VolumeStep {
         seen.first_place.clone().filter(|place| seen.volume.is_to_be_placed() && !place.segments.is_empty());
     secrets::assign(
         seen,
-        VolumeAssignment { place, source, ..seen.volume.assignment(operation, Some(chosen)) },
+        VolumeAssignment {
+            place,
+            source: source.map(Box::new),
+            ..seen.volume.assignment(operation, Some(chosen))
+        },
     )
 }
 

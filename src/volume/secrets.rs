@@ -4,6 +4,7 @@ use super::reason::VolumeWaiting;
 use super::seen::{Seen, VolumeStep};
 use crate::api::names;
 use crate::api::secrets::SecretRefs;
+use crate::api::sparse::Sparse;
 use crate::api::volume::VolumeAssignment;
 use crate::plugin::secrets::{NoSecretName, Subject, resolve};
 
@@ -16,7 +17,7 @@ pub(super) fn assign(seen: &Seen<'_>, assignment: VolumeAssignment) -> VolumeSte
     }
 }
 
-fn of(seen: &Seen<'_>) -> Result<Box<SecretRefs>, NoSecretName> {
+fn of(seen: &Seen<'_>) -> Result<Sparse<SecretRefs>, NoSecretName> {
     let spec = &seen.volume.spec;
     if let Some(taken_up) = &spec.assignment {
         return Ok(taken_up.secrets.clone());
@@ -24,7 +25,7 @@ fn of(seen: &Seen<'_>) -> Result<Box<SecretRefs>, NoSecretName> {
     // A PersistentVolume says itself with which Secrets it is used. One that moor makes has been given those of the Plugin.
     let is_of_kubernetes = seen.adopts || spec.persistent_volume.is_some();
     let Some(templates) = seen.plugin.secrets.filter(|_| !is_of_kubernetes) else {
-        return Ok(Box::default());
+        return Ok(Sparse::default());
     };
     let named = seen.volume.reference();
     let subject = Subject {
@@ -32,5 +33,5 @@ fn of(seen: &Seen<'_>) -> Result<Box<SecretRefs>, NoSecretName> {
         name: &named.name,
         persistent_volume: &names::export(&named.uid),
     };
-    resolve(&spec.plugin_name, templates, subject).map(Box::new)
+    resolve(&spec.plugin_name, templates, subject).map(Into::into)
 }

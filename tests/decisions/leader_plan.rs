@@ -134,7 +134,7 @@ fn an_order_to_delete_stands_for_the_instance_that_has_it() {
 fn what_nobody_can_use_is_judged_without_the_plugin() {
     let mut volume = leaving(VolumeOperation::Create, "node-1", VolumeState::Pending);
     let rejected = Rejected { volume_handle: "x".into(), reason: String::new(), may_delete: false };
-    volume.status.as_mut().unwrap().rejected = Some(rejected);
+    volume.status.as_mut().unwrap().rejected = Some(rejected.into());
     let by = |driver, driver_of_caller| Observed {
         volume: Some(volume.clone()),
         plugin: None,

@@ -70,7 +70,7 @@ fn the_driver_gives_the_volume_to_the_group_of_a_pod() {
     let mut of_pod = claim();
     for own in [Some("3000"), None] {
         let volume_mount_group = own.map(Into::into);
-        of_pod.spec.pod = Some(crate::api::claim::PodUse { volume_mount_group, ..Default::default() });
+        of_pod.spec.pod = Some(crate::api::claim::PodUse { volume_mount_group, ..Default::default() }.into());
         assert_eq!(published(&of_pod), own.unwrap_or_default());
     }
     assert_eq!(published(&claim()), "2000", "a user's claim has none of its own");
@@ -224,10 +224,9 @@ fn volume() -> Volume {
         parameters: map("parameter"),
         capabilities: vec![VolumeUse::default()],
         mount_options: Some(MountOptions { fs_type: Some("ext4".into()), mount_flags: Vec::new() }),
-        topology: Some(TopologyRequest {
-            required: vec![Segments { segments: map("zone") }],
-            preferred: vec![],
-        }),
+        topology: Some(
+            TopologyRequest { required: vec![Segments { segments: map("zone") }], preferred: vec![] }.into(),
+        ),
         ..VolumeSpec::default()
     };
     let mut volume = Volume::new("v", spec);

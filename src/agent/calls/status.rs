@@ -25,7 +25,7 @@ pub trait Progress: Clone + Serialize {
 #[derive(Debug)]
 #[allow(missing_docs, reason = "they are the fields of the API types")]
 pub struct Fields<'a> {
-    pub last_error: &'a mut Option<CallFailure>,
+    pub last_error: &'a mut Option<Box<CallFailure>>,
     pub attempts: &'a mut Option<i64>,
     pub next_retry: &'a mut Option<Time>,
     pub observed_generation: &'a mut Option<i64>,
@@ -74,7 +74,7 @@ pub fn failed<S: Progress>(
 ) {
     let next = SignedDuration::try_from(attempt.next).unwrap_or_default();
     let fields = status.fields();
-    *fields.last_error = Some(failure.shown());
+    *fields.last_error = Some(failure.shown().into());
     *fields.attempts = Some(i64::from(attempt.number));
     *fields.next_retry = now.checked_add(next).ok().map(conditions::whole_second);
     *fields.observed_generation = generation;

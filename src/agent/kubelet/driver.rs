@@ -158,7 +158,7 @@ impl Driver {
             access_mode: mode,
             attachment_mode,
             mount_options: is_file_system.then_some(ClaimMountOptions { mount_flags: flags }),
-            pod: Some(pod),
+            pod: Some(pod.into()),
             ..VolumeClaimSpec::default()
         };
         let plugin = self.agent.caches.plugin_of(&self.name);

@@ -108,7 +108,7 @@ impl Inline {
             mount_options: Some(volume.mount_flags().to_vec())
                 .filter(|flags| !flags.is_empty())
                 .map(|mount_flags| ClaimMountOptions { mount_flags }),
-            pod: Some(pod),
+            pod: Some(pod.into()),
             ..VolumeClaimSpec::default()
         };
         let volume = WishedVolume::Named(name);
@@ -160,7 +160,7 @@ impl Inline {
         let claims = agent.caches.claims.all();
         let claim = claims
             .iter()
-            .find(|claim| claim.name_any() == claim_name && claim.spec.pod.as_ref().is_some_and(&is_for));
+            .find(|claim| claim.name_any() == claim_name && claim.spec.pod.as_deref().is_some_and(&is_for));
         let Some(assignment) = claim.and_then(|claim| claim.spec.assignment.as_ref()) else {
             return Ok(Known::default());
         };

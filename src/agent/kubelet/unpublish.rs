@@ -159,7 +159,7 @@ impl Driver {
     fn is_for_others(&self, stored: &Stored) -> bool {
         let is_other = |uid: &ClaimUid| {
             self.agent.caches.claims.by_uid(uid).is_some_and(|claim| {
-                let of_kubelet = claim.spec.pod.as_ref().and_then(PodUse::by_persistent_volume);
+                let of_kubelet = claim.spec.pod.as_deref().and_then(PodUse::by_persistent_volume);
                 of_kubelet.is_none() && claim.metadata.deletion_timestamp.is_none()
             })
         };

@@ -264,7 +264,7 @@ pub(super) fn left(claim: &VolumeClaim, attachment: Option<&Arc<Attachment>>) ->
 pub(super) fn shows_own_failure(claim: &VolumeClaim) -> bool {
     let Some(status) = &claim.status else { return false };
     let own = |e: &CallFailure| !is_of_controller(e);
-    status.last_error.as_ref().is_some_and(own) && status.observed_generation == claim.metadata.generation
+    status.last_error.as_deref().is_some_and(own) && status.observed_generation == claim.metadata.generation
 }
 
 fn is_of_controller(failure: &CallFailure) -> bool {
@@ -292,7 +292,7 @@ impl Wait {
             status.last_error = attaching.last_error;
             status.attempts = attaching.attempts;
             status.next_retry = attaching.next_retry;
-        } else if status.last_error.as_ref().is_some_and(is_of_controller) {
+        } else if status.last_error.as_deref().is_some_and(is_of_controller) {
             // Attached since.
             (status.last_error, status.attempts, status.next_retry) = (None, None, None);
         }
@@ -318,7 +318,7 @@ fn waits_for(view: &View, uid: &AttachmentUid) -> Wait {
     let name = attachment.metadata.name.as_deref().unwrap_or_default();
     if status.state == AttachmentState::Taken && attachment.spec.fixed.attach {
         let by = attachment.spec.controller.as_ref().map(|c| c.agent.clone()).unwrap_or_default();
-        let why = story(status.last_error.as_ref(), status.attempts, status.next_retry.as_ref());
+        let why = story(status.last_error.as_deref(), status.attempts, status.next_retry.as_ref());
         let message = format!(
             "waits until the agent of node {by} has attached the volume (Attachment {name}){}",
             why.map(|why| format!(": {why}")).unwrap_or_default()

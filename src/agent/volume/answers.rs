@@ -125,7 +125,7 @@ impl Answer {
             Self::Unusable(rejected, plugin_uid) => {
                 status.plugin_uid = plugin_uid;
                 let message = format!("{}; what was made is deleted again", rejected.reason);
-                status.rejected = Some(rejected);
+                status.rejected = Some(rejected.into());
                 Desired::new(Reason::Unusable, message)
             }
             Self::Validated(_, plugin_uid) => {
@@ -136,7 +136,7 @@ impl Answer {
                 Desired::new(Reason::Validated, "the driver was asked about it; its VolumeHandle comes next")
             }
             Self::Revalidated(number, confirmed) => {
-                status.edit = Some(EditAnswer { number, error: None });
+                status.edit = Some(EditAnswer { number, error: None }.into());
                 confirmed
             }
             Self::Deleted(note) => {

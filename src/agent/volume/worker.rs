@@ -342,7 +342,7 @@ impl Pass<'_> {
             if self.call == VolumeCall::Expand {
                 growth::failed(status, volume, failure.shown());
             } else if let (VolumeCall::Revalidate, Some(edit)) = (self.call, volume.edit()) {
-                status.edit = Some(EditAnswer { number: edit.number, error: Some(failure.shown()) });
+                status.edit = Some(EditAnswer { number: edit.number, error: Some(failure.shown()) }.into());
             }
         };
         let written = agent.write_failure(cache, volume, counted, also, still).await;

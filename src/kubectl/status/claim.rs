@@ -14,7 +14,7 @@ pub(super) fn add(page: &mut Page, scene: &Scene, claim: &VolumeClaim) {
     page.heading(&format!("VolumeClaim {}", full_name(&claim.metadata)));
     page.fact("Volume", &volume(scene, claim));
     page.fact("Asks for", &asks(claim));
-    page.fact_if("Made for", claim.spec.pod.as_ref().map(pod));
+    page.fact_if("Made for", claim.spec.pod.as_deref().map(pod));
     let conditions_now = conditions_of(claim.status.as_ref(), |status| &status.conditions);
     let lasted = turned(&claim.metadata, conditions_now).map(|at| format!(" {}", since(now, at)));
     page.fact("State", &format!("{:?}{}", status.state, lasted.unwrap_or_default()));
@@ -111,5 +111,5 @@ fn of_attachment(page: &mut Page, scene: &Scene, attachment: &Attachment) {
 
 fn said(scene: &Scene, status: &VolumeClaimStatus) -> Option<String> {
     let VolumeClaimStatus { last_error, attempts, next_retry, .. } = status;
-    last_said(scene.now, last_error.as_ref(), *attempts, next_retry.as_ref())
+    last_said(scene.now, last_error.as_deref(), *attempts, next_retry.as_ref())
 }

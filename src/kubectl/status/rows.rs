@@ -41,7 +41,7 @@ pub(super) fn claims<'a>(
             turned_age(scene.now, &claim.metadata, conditions),
             if claim.spec.read_only { format!("{mode}, read-only") } else { mode },
             why(conditions),
-            claim.spec.pod.as_ref().map_or_else(String::new, pod),
+            claim.spec.pod.as_deref().map_or_else(String::new, pod),
         ]
     };
     let rows: Vec<_> = claims.map(row).collect();
@@ -103,7 +103,7 @@ pub(super) fn by(attachment: &Attachment) -> String {
 /// What the driver last said of an Attachment.
 pub(super) fn said_of(scene: &Scene, attachment: &Attachment) -> Option<String> {
     let AttachmentStatus { last_error, attempts, next_retry, .. } = attachment.status.as_ref()?;
-    last_said(scene.now, last_error.as_ref(), *attempts, next_retry.as_ref())
+    last_said(scene.now, last_error.as_deref(), *attempts, next_retry.as_ref())
 }
 
 /// The instance that makes an object's calls, and whether its agent is heard.

@@ -46,7 +46,7 @@ pub(super) fn add(page: &mut Page, scene: &Scene, snapshot: &Snapshot) {
     }
     page.fact_if(
         "Last said",
-        last_said(now, status.last_error.as_ref(), status.attempts, status.next_retry.as_ref()),
+        last_said(now, status.last_error.as_deref(), status.attempts, status.next_retry.as_ref()),
     );
     let namespace = snapshot.metadata.namespace.as_ref();
     let made = |volume: &&Volume| {

@@ -37,13 +37,13 @@ pub(super) fn add(page: &mut Page, scene: &Scene, volume: &Volume) {
     }
     page.fact_if(
         "Last said",
-        last_said(now, status.last_error.as_ref(), status.attempts, status.next_retry.as_ref()),
+        last_said(now, status.last_error.as_deref(), status.attempts, status.next_retry.as_ref()),
     );
     if let Some(failure) = &status.expansion_failure {
         let said = last_said(now, Some(&failure.error), None, None).unwrap_or_default();
         page.fact("Larger", &format!("{} bytes were asked for in vain: {said}", failure.capacity_bytes));
     }
-    if let Some(Modification { error: Some(error), .. }) = &status.modification {
+    if let Some(Modification { error: Some(error), .. }) = status.modification.as_deref() {
         page.fact(
             "Modified",
             &format!("not yet: {}", last_said(now, Some(error), None, None).unwrap_or_default()),

@@ -230,7 +230,7 @@ fn storage_is_locked_when_no_persistent_volume_names_it_and_behind_what_is_attac
 fn what_nobody_can_use_is_left_to_the_persistent_volume_that_names_it() {
     let mut volume = kept(VolumeState::Pending);
     let rejected = Rejected { volume_handle: "x".into(), reason: String::new(), may_delete: false };
-    volume.status.as_mut().unwrap().rejected = Some(rejected);
+    volume.status.as_mut().unwrap().rejected = Some(rejected.into());
     let observed = Observed { volume: Some(volume), handle: None, ..open() };
     let looked = Looked { named_by: Some(Some(in_persistent_volume())), ..Looked::default() };
     assert_eq!(step(&observed, &looked), LeaderStep::Rest);

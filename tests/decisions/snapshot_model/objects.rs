@@ -121,11 +121,14 @@ pub fn copied(config: &Config, copied: &Copied) -> Volume {
     });
     volume.spec.assignment = (copied.order != Order::None).then(|| VolumeAssignment {
         controller: Some(controller()),
-        source: Some(AssignedSource {
-            uid: "kept-uid".into(),
-            volume_handle: None,
-            snapshot_handle: Some(SNAPSHOT_ID.into()),
-        }),
+        source: Some(
+            AssignedSource {
+                uid: "kept-uid".into(),
+                volume_handle: None,
+                snapshot_handle: Some(SNAPSHOT_ID.into()),
+            }
+            .into(),
+        ),
         ..VolumeAssignment::default()
     });
     let status = volume.status.get_or_insert_default();

@@ -329,18 +329,15 @@ pub fn object(v: u8, vol: &Vol) -> Volume {
     status.volume_handle =
         matches!(vol.state, VolumeState::Created | VolumeState::Ready).then(|| ID.to_owned());
     let (reason, may_delete) = ("small".to_owned(), vol.may_delete);
-    status.rejected = vol.rejected.then(|| Rejected { volume_handle: ID.into(), reason, may_delete });
+    status.rejected = vol.rejected.then(|| Rejected { volume_handle: ID.into(), reason, may_delete }.into());
     status.may_exist = vol.may_exist;
     volume.spec.mutable_parameters = parameters(vol.wants);
     status.mutable_parameters = parameters(vol.has);
-    status.modification = (vol.open != 0).then(|| Modification {
-        parameters: parameters(vol.open),
-        outcome_unknown: true,
-        error: None,
+    status.modification = (vol.open != 0).then(|| {
+        Modification { parameters: parameters(vol.open), outcome_unknown: true, error: None }.into()
     });
-    status.edit = vol.said.map(|(number, confirms)| EditAnswer {
-        number: number.into(),
-        error: (!confirms).then(CallFailure::default),
+    status.edit = vol.said.map(|(number, confirms)| {
+        EditAnswer { number: number.into(), error: (!confirms).then(CallFailure::default) }.into()
     });
     status.capacity_bytes = status.volume_handle.as_ref().map(|_| size(vol.grown));
     volume

@@ -38,7 +38,8 @@ fn what_nobody_can_use_is_judged_before_it_is_deleted() {
     let plan_of = |deleted: bool, policy: DeletionPolicy, may_delete: bool| {
         let mut row = row(Pending, Some(Create));
         let status = row.volume.status.as_mut().unwrap();
-        status.rejected = Some(Rejected { volume_handle: "made".into(), reason: "small".into(), may_delete });
+        status.rejected =
+            Some(Rejected { volume_handle: "made".into(), reason: "small".into(), may_delete }.into());
         row.volume.spec.deletion_policy = Some(policy);
         if deleted { row.deleted().plan() } else { row.plan() }
     };
@@ -59,7 +60,8 @@ fn what_nobody_can_use_is_judged_for_the_instance_that_deletes_it() {
         let mut row = row(Pending, Some(Create));
         row.volume.spec.deletion_policy = retain.get();
         let status = row.volume.status.as_mut().unwrap();
-        status.rejected = Some(Rejected { volume_handle: "made".into(), reason: "small".into(), may_delete });
+        status.rejected =
+            Some(Rejected { volume_handle: "made".into(), reason: "small".into(), may_delete }.into());
         row.same_driver = same_driver;
         row.controllers = vec![instance(&c1(), false, true), instance(&c2(), true, false)];
         if deleted { row.deleted().plan() } else { row.plan() }
@@ -154,7 +156,8 @@ fn a_status_that_was_lost_while_storage_is_deleted_is_written_again() {
     );
     let mut rejected = row(Pending, Some(Create)).deleted().handle("v-uid", true);
     let (volume_handle, reason, may_delete) = ("made".into(), "small".into(), false);
-    rejected.volume.status.as_mut().unwrap().rejected = Some(Rejected { volume_handle, reason, may_delete });
+    rejected.volume.status.as_mut().unwrap().rejected =
+        Some(Rejected { volume_handle, reason, may_delete }.into());
     assert_eq!(rejected.plan(), VolumeStep::RestoreStatus, "its agent deletes nothing that has a lock");
     // After the lock went.
     assert_eq!(row(Pending, Some(Delete)).deleted().plan(), VolumeStep::FreeVolume);
@@ -316,7 +319,7 @@ fn an_exported_volume_is_not_closed_before_its_export_has_ended() {
     let exported = |mut row: Row| {
         let export = Exported { persistent_volume_claim: "files".into(), ..Exported::default() };
         row.volume.metadata.namespace = Some("team".into());
-        row.volume.status.as_mut().unwrap().export = Some(export);
+        row.volume.status.as_mut().unwrap().export = Some(export.into());
         row.plan()
     };
     let waits = VolumeStep::Wait(VolumeWaiting::Exported { claim: "team/files".into() });

@@ -104,7 +104,7 @@ fn a_volume_says_whose_agent_is_not_heard() {
     let rows = || {
         let mut given_up = row(Pending, Some(Create)).deleted();
         given_up.volume.spec.deletion_policy = Some(DeletionPolicy::Retain);
-        given_up.volume.status.as_mut().unwrap().rejected = Some(Rejected::default());
+        given_up.volume.status.as_mut().unwrap().rejected = Some(Rejected::default().into());
         vec![
             row(Pending, Some(Create)),
             row(Pending, Some(Validate)).registered(),

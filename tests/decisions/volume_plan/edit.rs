@@ -52,7 +52,7 @@ fn follow(row: &mut Row) -> VolumeOperation {
 fn answer(row: &mut Row, error: Option<&str>) {
     let number = row.volume.edit().unwrap().number;
     let error = error.map(|code| CallFailure { code: code.into(), ..CallFailure::default() });
-    row.volume.status.as_mut().unwrap().edit = Some(EditAnswer { number, error });
+    row.volume.status.as_mut().unwrap().edit = Some(EditAnswer { number, error }.into());
 }
 
 fn gold() -> std::collections::BTreeMap<String, String> {

@@ -33,7 +33,7 @@ fn blocked(mut row: Row) -> Row {
         message: "attached".into(),
     };
     row.volume.status.as_mut().unwrap().expansion_failure =
-        Some(ExpansionFailure { capacity_bytes: 3 * MI, error, outcome_unknown: false });
+        Some(ExpansionFailure { capacity_bytes: 3 * MI, error, outcome_unknown: false }.into());
     row
 }
 

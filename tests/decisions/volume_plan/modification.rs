@@ -61,7 +61,7 @@ fn not_grown(mut row: Row, code: &str, fresh: bool) -> Row {
     row.volume.metadata.generation.get_or_insert(3);
     let error = error("ControllerExpandVolume", code);
     row.volume.status.as_mut().unwrap().expansion_failure =
-        Some(ExpansionFailure { capacity_bytes: 3 * MI, error, outcome_unknown: false });
+        Some(ExpansionFailure { capacity_bytes: 3 * MI, error, outcome_unknown: false }.into());
     say(&mut row, Reason::ExpandVolumeFailed, fresh);
     row
 }

@@ -1,6 +1,7 @@
 //! The Secrets of a Plugin, which a Volume is given when it is taken up.
 
 use moor::api::secrets::{SecretRefs, SecretTemplates};
+use moor::api::sparse::Sparse;
 use moor::api::volume::VolumeOperation::{Adopt, Create, Delete, Validate};
 use serde_json::{Value, json};
 
@@ -17,7 +18,7 @@ fn all() -> Value {
             "nodeStage": { "namespace": "${pvc.namespace}", "name": "${pvc.name}-${pv.name}" } })
 }
 
-fn resolved() -> Box<SecretRefs> {
+fn resolved() -> Sparse<SecretRefs> {
     serde_json::from_value(json!({ "default": "keys/of-shop", "nodeStage": "shop/data-moor-v-uid" })).unwrap()
 }
 
@@ -66,7 +67,7 @@ fn a_persistent_volume_has_its_own() {
     let taken = assigned(&imported);
     assert!(taken.operation == Adopt && taken.secrets.is_empty());
     let mut provisioned = with(row(VolumeState::Pending, None), &all());
-    provisioned.volume.spec.persistent_volume = Some(moor::api::provision::Provision::default());
+    provisioned.volume.spec.persistent_volume = Some(moor::api::provision::Provision::default().into());
     assert!(assigned(&provisioned).secrets.is_empty(), "moor's own namespace is not the claim's");
 }
 

@@ -222,7 +222,7 @@ fn the_source_stays_with_the_assignment() {
 fn nothing_comes_of_a_volume_whose_source_went_before_it_was_begun() {
     let mut unmade = row(Pending, Some(Create));
     let source = AssignedSource { uid: "kept-uid".into(), ..AssignedSource::default() };
-    unmade.volume.spec.assignment.as_mut().unwrap().source = Some(source);
+    unmade.volume.spec.assignment.as_mut().unwrap().source = Some(source.into());
     assert!(is_being_made(&unmade.volume));
     unmade.volume.status.as_mut().unwrap().source_gone = true;
     assert!(!is_being_made(&unmade.volume));

@@ -24,7 +24,7 @@ macro_rules! shown {
         let object = $object?;
         let status = object.status.as_ref()?;
         Some(Shown {
-            error: status.last_error.clone()?,
+            error: *status.last_error.clone()?,
             attempts: status.attempts.unwrap_or_default(),
             next: status.next_retry.clone(),
             condition: condition(&status.conditions).cloned(),

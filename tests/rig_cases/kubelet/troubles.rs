@@ -282,8 +282,9 @@ pub(super) async fn a_secret_that_is_put_right_is_used(cluster: Arc<Cluster>) {
 /// A volume that is staged with the Secret [`KEY`].
 async fn make_with_secret(rig: &Rig) {
     rig.make_volume_for_pods_with("data", |spec| {
-        spec.secrets =
-            Some(moor::api::secrets::SecretRefs { node_stage: Some(KEY.to_owned()), ..Default::default() });
+        spec.secrets = Some(
+            moor::api::secrets::SecretRefs { node_stage: Some(KEY.to_owned()), ..Default::default() }.into(),
+        );
     })
     .await;
 }
