@@ -24,6 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for proto in PROTOS {
         println!("cargo::rerun-if-changed=proto/{proto}");
     }
+    link_small();
     let out = PathBuf::from(env::var("OUT_DIR")?);
 
     let mut compiler = protox::Compiler::new(["proto"])?;
@@ -54,6 +55,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let code = with_secrets(&fs::read_to_string(&generated)?, &closed, &secret)?;
     fs::write(generated, code)?;
     Ok(())
+}
+
+/// A release is linked small (docs/adr/0060): what the loader has to adjust is listed in a hundredth of the room, which needs
+/// glibc 2.36, and functions of the same code are one. Of the linkers that rustc chooses only that of this target can do the latter.
+fn link_small() {
+    let is = |variable: &str, value: &str| env::var(variable).is_ok_and(|is| is == value);
+    if is("PROFILE", "release") && is("TARGET", "x86_64-unknown-linux-gnu") {
+        println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs,--icf=all");
+    }
 }
 
 /// The generated messages with another type for their secrets. prost has none but `BTreeMap` to choose for a map.
