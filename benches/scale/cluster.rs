@@ -257,13 +257,18 @@ impl Cluster {
         self.profiles.lock().unwrap().clear();
     }
 
+    /// `kill -9` to one process, which is started again.
+    pub fn restart(&self, name: &str) {
+        self.note_peaks();
+        let killed = self.processes.lock().unwrap().remove(name);
+        killed.into_iter().for_each(Moor::kill);
+        self.run(None);
+    }
+
     /// `kill -9` to the controller. The one that is started is another one: it waits until the Lease has expired.
     pub fn replace_leader(&self) {
-        self.note_peaks();
-        let killed = self.processes.lock().unwrap().remove(CONTROLLER);
-        killed.into_iter().for_each(Moor::kill);
         self.leaders.fetch_add(1, Ordering::Relaxed);
-        self.run(None);
+        self.restart(CONTROLLER);
     }
 
     /// Waits until a process of moor has ended by itself, as a controller does that could not renew its Lease. Says which.

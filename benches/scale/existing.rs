@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use crate::cluster::Cluster;
 use crate::cost::{self, Requests};
 use crate::report::middle;
+use crate::rig::CONTROLLER;
 use crate::rounds::{Load, Phase, chains, one_phase, request_of, warm_up};
 use crate::watch::Goal;
 
@@ -38,9 +39,11 @@ pub async fn add(cluster: &Arc<Cluster>, more: usize, at_once: usize, idle_for: 
     until_settled(cluster).await;
     let idle = idle(cluster, idle_for).await;
     let memory = memory(cluster);
+    let controller = restart_one(cluster, CONTROLLER).await;
+    let agent = restart_one(cluster, cluster.node_of(1)).await;
     let restart = restart(cluster, last.name(), last.node()).await;
     cluster.stop().await;
-    json!({"leaderLost": leader_lost, "idle": idle, "memory": memory, "restart": restart})
+    json!({"leaderLost": leader_lost, "idle": idle, "memory": memory, "restart": restart, "restartOfOne": {"controllerSeconds": controller, "agentSeconds": agent}})
 }
 
 /// Another controller takes the place of the one that is killed when so many claims are Ready. Returns how many are on their way.
@@ -90,6 +93,16 @@ async fn idle(cluster: &Cluster, time: Duration) -> Value {
         "requests": cost::to_json(&cost::difference(&before.taken, &after.taken)),
         "etcdBytes": after.etcd_bytes - before.etcd_bytes,
     })
+}
+
+/// `kill -9` of one process. Returns after how many seconds the new one was ready.
+async fn restart_one(cluster: &Cluster, name: &str) -> f64 {
+    let started = Instant::now();
+    cluster.restart(name);
+    until_ready(cluster.actors[name].port).await;
+    let ready = started.elapsed().as_secs_f64();
+    until_settled(cluster).await;
+    ready
 }
 
 /// `kill -9` of all processes at once; they are started again, and a claim that is made at that moment is waited for.
@@ -162,12 +175,13 @@ pub fn shown(claims: usize, figures: &Value) -> String {
     };
     let mebibytes = |of: &Value| of.as_f64().unwrap() / f64::from(1 << 20);
     let (idle, memory, restart) = (&figures["idle"], &figures["memory"], &figures["restart"]);
-    let lost = &figures["leaderLost"];
+    let (lost, one) = (&figures["leaderLost"], &figures["restartOfOne"]);
     format!(
         "{claims} Ready claims: the controller was killed with {} in flight, and for {:.1} s none became Ready; for each {:.4} locks \
          and {:.4} grants\n\
          {claims} Ready claims, {} s idle: CPU ms {}; requests (no Leases, no watches): {}\n\
          {claims} Ready claims, memory: controller {:.0} MiB, an agent {:.0} MiB, the largest {:.0} MiB\n\
+         {claims} Ready claims, kill -9 of one process: /readyz of the controller after {:.2} s, of an agent after {:.2} s\n\
          {claims} Ready claims, kill -9 of all processes: /readyz of all after {:.2} s, a new claim Ready after {:.2} s, CPU ms \
          {}; writes (no Leases): {}\n",
         lost["claimsInFlight"],
@@ -180,6 +194,8 @@ pub fn shown(claims: usize, figures: &Value) -> String {
         mebibytes(&memory["controllerBytes"]),
         mebibytes(&memory["agentBytes"]),
         mebibytes(&memory["largestAgentBytes"]),
+        one["controllerSeconds"].as_f64().unwrap(),
+        one["agentSeconds"].as_f64().unwrap(),
         restart["secondsUntilAllAreReady"].as_f64().unwrap(),
         restart["secondsUntilANewClaimIsReady"].as_f64().unwrap(),
         counts(&restart["cpuMilliseconds"]),
