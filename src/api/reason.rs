@@ -335,7 +335,7 @@ with_change_reasons! {
             Schedulable,
         }
         Place { kinds: "Volume", condition: SCHEDULABLE, status: false } => {
-            /// The volume's Plugin has no healthy controller or node instance, for 30 s or longer: of many volumes ten say so in a
+            /// The volume's Plugin has no healthy controller or node instance, for 30 s or longer: of many volumes 50 say so in a
             /// second. See `kubectl get plugins`.
             NoHealthyInstance,
             /// The Plugin that the Volume names does not exist, or is being deleted and takes no new volume. Create it.
