@@ -1,7 +1,7 @@
 //! Parts of the API's objects that take little memory: caches keep very many of those.
 
 use std::borrow::Cow;
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -33,12 +33,6 @@ impl<T: Empty> Deref for Sparse<T> {
 
     fn deref(&self) -> &T {
         self.0.as_deref().unwrap_or(T::EMPTY)
-    }
-}
-
-impl<T: Empty + Default> DerefMut for Sparse<T> {
-    fn deref_mut(&mut self) -> &mut T {
-        self.0.get_or_insert_default()
     }
 }
 

@@ -9,9 +9,11 @@
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     fmt,
+    hash::{BuildHasher as _, RandomState},
     sync::Arc,
 };
 
+use hashbrown::HashTable;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 
@@ -35,6 +37,10 @@ impl<'a> Named<'a> {
     pub fn of(meta: &'a ObjectMeta) -> Self {
         let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
         Self { namespace: namespace.unwrap_or_default(), name: name.unwrap_or_default() }
+    }
+
+    fn hash(&self, hasher: &RandomState) -> u64 {
+        hasher.hash_one((self.namespace, self.name))
     }
 }
 
@@ -94,7 +100,9 @@ impl Tombstones {
 /// Objects of one kind.
 pub(super) struct Store<K> {
     entries: HashMap<Uid, Entry<K>>,
-    names: HashMap<String, HashMap<Box<str>, Uid>>,
+    /// UIDs by the names of their objects, which are not kept a second time.
+    names: HashTable<Uid>,
+    hasher: RandomState,
     indexes: Vec<Keyed<K>>,
     tombstones: Tombstones,
     streams: u8,
@@ -106,7 +114,8 @@ impl<K: Resource> Store<K> {
     pub fn new(streams: u8) -> Self {
         Self {
             entries: HashMap::new(),
-            names: HashMap::new(),
+            names: HashTable::new(),
+            hasher: RandomState::new(),
             indexes: Vec::new(),
             tombstones: Tombstones::default(),
             streams,
@@ -160,15 +169,15 @@ impl<K: Resource> Store<K> {
             return Some(Change { old: Some(old), new: Some(object) });
         }
         let object = Arc::new(object);
-        let meta = object.meta();
-        let Named { namespace, name } = Named::of(meta);
-        self.names.entry(namespace.into()).or_default().insert(name.into(), uid.clone());
         for index in &mut self.indexes {
             index.update(&uid, None, Some(&object));
         }
         let mut entry = Entry { object: object.clone(), version, seen: 0, unseen: Some(0) };
         entry.mark(origin);
-        self.entries.insert(uid, entry);
+        self.entries.insert(uid.clone(), entry);
+        let Self { names, entries, hasher, .. } = self;
+        let hash = |uid: &Uid| entries.get(uid).map_or(0, |entry| entry.named().hash(hasher));
+        names.insert_unique(hash(&uid), uid, hash);
         Some(Change { old: None, new: Some(object) })
     }
 
@@ -217,12 +226,8 @@ impl<K: Resource> Store<K> {
     pub fn bury(&mut self, uid: &Uid, version: u64) -> Option<Change<K>> {
         self.tombstones.put(uid, version);
         let entry = self.entries.remove(uid)?;
-        let Named { namespace, name } = Named::of(entry.object.meta());
-        if let Some(names) = self.names.get_mut(namespace) {
-            names.remove(name);
-            if names.is_empty() {
-                self.names.remove(namespace);
-            }
+        if let Ok(name) = self.names.find_entry(entry.named().hash(&self.hasher), |one| one == uid) {
+            name.remove();
         }
         for index in &mut self.indexes {
             index.update(uid, Some(&entry.object), None);
@@ -264,7 +269,14 @@ impl<K: Resource> Store<K> {
     }
 
     fn uid_of(&self, named: Named<'_>) -> Option<&Uid> {
-        self.names.get(named.namespace)?.get(named.name)
+        let has_it = |uid: &Uid| self.entries.get(uid).is_some_and(|entry| entry.named() == named);
+        self.names.find(named.hash(&self.hasher), has_it)
+    }
+}
+
+impl<K: Resource> Entry<K> {
+    fn named(&self) -> Named<'_> {
+        Named::of(self.object.meta())
     }
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::api::secrets::SecretName;
+use crate::api::secrets::{SecretName, SecretRefs};
 
 /// The class of a VolumeSnapshotContent says with which Secret its calls are made, or with none.
 #[test]
@@ -34,7 +34,8 @@ fn the_secret_is_fixed_when_it_is_taken_up() {
     case.secrets = serde_json::from_value(templates).unwrap();
     assert_eq!(secret_of(&case), "", "its Volume was made with none");
     let volume = case.volume.as_mut().unwrap();
-    volume.spec.assignment.as_mut().unwrap().secrets.controller = Some("keys/then".into());
+    let then = SecretRefs { controller: Some("keys/then".into()), ..SecretRefs::default() };
+    volume.spec.assignment.as_mut().unwrap().secrets = then.into();
     assert_eq!(secret_of(&case), "the Plugin's keys/then");
     case.volume.as_mut().unwrap().spec.secrets.get_or_insert_default().default = Some("own".into());
     assert_eq!(secret_of(&case), "the user's own");
