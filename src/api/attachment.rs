@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::capability::{AccessMode, AttachmentMode, MountOptions};
-use super::conditions::CallFailure;
+use super::conditions::{CallFailure, Condition};
 use super::health::HealthFinding;
 use super::secrets::{SecretFor, SecretName, SecretRefs, chosen};
 use super::sparse::Sparse;

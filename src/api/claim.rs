@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::capability::{AccessMode, AttachmentMode};
-use super::conditions::CallFailure;
+use super::conditions::{CallFailure, Condition};
 use super::uid::AttachmentUid;
 
 /// One consumer's use of one Volume on one node. Create it to have the volume attached, staged and

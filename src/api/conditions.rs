@@ -6,10 +6,11 @@ use std::borrow::Borrow;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use super::condition::Condition;
 pub use super::reason::Reason;
 
 /// The condition that every kind has, for `kubectl wait --for=condition=Ready`.
@@ -147,9 +148,9 @@ pub fn set(
 ) -> bool {
     let place = desired.reason.group();
     let mut wanted = Condition {
-        type_: place.condition.to_owned(),
-        status: if place.status { "True" } else { "False" }.to_owned(),
-        reason: desired.reason.as_str().to_owned(),
+        type_: place.condition.into(),
+        status: if place.status { "True" } else { "False" }.into(),
+        reason: desired.reason.as_str().into(),
         message: shortened(&desired.message, MAX_MESSAGE).to_owned(),
         observed_generation: generation,
         last_transition_time: whole_second(now),

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::attachment::is_first;
-use super::conditions::{READY, Reason, UNDONE, find, find_as};
+use super::conditions::{Condition, READY, Reason, UNDONE, find, find_as};
 use super::storage::StorageReport;
 
 /// One plugin process at one place. Written by the agent beside it.

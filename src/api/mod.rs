@@ -11,6 +11,7 @@ pub mod capability;
 pub mod change;
 mod change_reasons;
 pub mod claim;
+mod condition;
 pub mod conditions;
 pub mod edit;
 pub mod export;

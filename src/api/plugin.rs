@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::allow::Allow;
 use super::attachment::{ControllerRef, is_first};
+use super::conditions::Condition;
 use super::instance::Capabilities;
 use super::kubernetes::Kubernetes;
 use super::secrets::SecretTemplates;

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::attachment::ControllerRef;
-use super::conditions::CallFailure;
+use super::conditions::{CallFailure, Condition};
 use super::secrets::SecretName;
 pub use super::snapshot_assignment::{SnapshotAssignment, SnapshotMember, SnapshotOperation, SnapshotVolume};
 use super::volume::DeletionPolicy;

@@ -1,8 +1,6 @@
 //! When a Ready condition says that a driver has become well or ill, which is worth an Event.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-
-use super::conditions::{READY, Reason, find};
+use super::conditions::{Condition, READY, Reason, find};
 
 /// What has become of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

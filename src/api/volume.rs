@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ pub use super::assignment::{CreatedWith, VolumeAssignment, VolumeOperation};
 use super::attachment::{ControllerRef, VolumeRef};
 use super::capability::{MountOptions, VolumeUse};
 pub use super::change::{Expansion, ExpansionFailure, Modification};
-use super::conditions::CallFailure;
+use super::conditions::{CallFailure, Condition};
 pub use super::edit::{Edit, EditAnswer, GrantedUse};
 use super::export::{Export, Exported};
 use super::health::VolumeFinding;

@@ -1,12 +1,10 @@
 //! Says of an object that was edited, and is as Ready as before, that it is so as it is now: who waits for an edit looks at the
 //! generation that its condition Ready has seen, and where nothing has to be done for an edit nobody else writes it.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-
 use super::context::Context;
 use super::observe::Observed;
 use crate::api::Snapshot;
-use crate::api::conditions::READY;
+use crate::api::conditions::{Condition, READY};
 use crate::k8s::ApiError;
 
 /// Answers the Volume and its claims, after a pass in which nothing was left to be done for them.

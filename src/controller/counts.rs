@@ -5,13 +5,13 @@ use std::fmt::Debug;
 use std::hash::Hash;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::context::Context;
-use crate::api::conditions::{self, DRIFTED, STORAGE_FOUND, find_as};
+use crate::api::conditions::{self, Condition, DRIFTED, STORAGE_FOUND, find_as};
 use crate::api::storage::StorageKind;
 use crate::api::{AttachmentState, ClaimState, SnapshotState, VolumeClaim, VolumeState};
 use crate::metrics::{InstanceLabels, KindLabels, OrphanLabels, QueueLabels, StateLabels};

@@ -4,15 +4,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-
 use super::caches::{BY_SNAPSHOT_HANDLE, BY_VOLUME_HANDLE};
 use super::context::Context;
 use super::key::{Key, VolumeKey};
 use super::known::Known;
 use super::observe::{Observed, is_selected};
 use super::volumes;
-use crate::api::conditions::{self, Desired, ORPHANS, STORAGE_FOUND};
+use crate::api::conditions::{self, Condition, Desired, ORPHANS, STORAGE_FOUND};
 use crate::api::lock::{DriverVolume, handle_name};
 use crate::api::storage::{OrphanedStorage, StorageKind};
 use crate::api::{Plugin, PluginInstance, PluginStatus};

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-
 use super::context::Context;
 use super::key::{Key, VolumeKey};
 use super::observe::{Observed, observe};
@@ -12,7 +10,7 @@ use super::{
     act, answered, drift, edits, expansions, health, looks, orphans, record, refusals, schedulable, volumes,
 };
 use crate::api::attachment::ControllerRef;
-use crate::api::conditions::{READY, Reason};
+use crate::api::conditions::{Condition, READY, Reason};
 use crate::api::{ClaimUid, VolumeState};
 use crate::claim::Verdict;
 use crate::k8s::{ApiError, Next};

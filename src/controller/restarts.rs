@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use tokio::time::Instant;
 
 use super::caches::BY_PLUGIN;
 use super::context::Context;
-use crate::api::conditions::{READY, Reason, find};
+use crate::api::conditions::{Condition, READY, Reason, find};
 use crate::api::instance::Service;
 use crate::api::names::{DriverOn, instance_name};
 use crate::api::plugin::Roles;

@@ -1,9 +1,9 @@
 //! Events of drivers that have become well or ill.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Resource;
 
 use super::events::{EventReason, Recorder};
+use crate::api::conditions::Condition;
 use crate::api::turn::{Turn, turned};
 
 impl Recorder {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use super::page::Page;
 use crate::api::claim::PodUse;
-use crate::api::conditions::{CallFailure, DRIFTED, ORPHANS, PODS, READY, SILENT, find, story};
+use crate::api::conditions::{CallFailure, Condition, DRIFTED, ORPHANS, PODS, READY, SILENT, find, story};
 use crate::api::reason::Reason;
 
 /// How long ago something was, as kubectl says it. The clocks of two machines differ: what seems to come is now.
@@ -56,13 +56,13 @@ pub(super) fn turned_age(now: Timestamp, meta: &ObjectMeta, conditions: &[Condit
 
 /// The reason of the Ready condition, for a column.
 pub(super) fn why(conditions: &[Condition]) -> String {
-    find(conditions, READY).map_or_else(String::new, |ready| ready.reason.clone())
+    find(conditions, READY).map_or_else(String::new, |ready| ready.reason.to_string())
 }
 
 /// A condition's reason and message.
 pub(super) fn reason_and_message(condition: &Condition) -> String {
     let Condition { reason, message, .. } = condition;
-    if message.is_empty() { reason.clone() } else { format!("{reason}: {message}") }
+    if message.is_empty() { reason.to_string() } else { format!("{reason}: {message}") }
 }
 
 /// What the driver last said, how often, and when it is asked again.
@@ -82,7 +82,7 @@ pub(super) fn last_said(
 
 /// Whether a condition says that something is not as it should be.
 pub(super) fn is_trouble(condition: &Condition) -> bool {
-    match condition.type_.as_str() {
+    match &*condition.type_ {
         // It is there only while there is something to say.
         SILENT => true,
         DRIFTED | ORPHANS => condition.status == "True",

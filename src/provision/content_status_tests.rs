@@ -1,9 +1,8 @@
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::conditions::{CallFailure, READY, Reason};
+use crate::api::conditions::{CallFailure, Condition, READY, Reason};
 use crate::api::snapshot::SnapshotAssignment;
 
 fn at(second: i64) -> Time {

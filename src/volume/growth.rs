@@ -4,14 +4,12 @@
 //! the size is there (`orders.rs`). A volume that its driver lets grow only while nobody uses it has the order taken back for
 //! as long as somebody does.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-
 use super::instance::Grows;
 use super::reason::VolumeWaiting;
 use super::seen::{Seen, VolumeStep, Wish};
 pub use super::size::{asked, made};
 use crate::api::Volume;
-use crate::api::conditions::{CallFailure, EXPANDED, Reason, find_as};
+use crate::api::conditions::{CallFailure, Condition, EXPANDED, Reason, find_as};
 use crate::api::volume::{ExpansionFailure, VolumeStatus};
 
 /// CSI's name of the call, as a failure shows it.

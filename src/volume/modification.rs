@@ -7,13 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-
 use super::growth::Fails;
 use super::reason::VolumeWaiting;
 use super::seen::{Seen, VolumeStep, Wish};
 use crate::api::Volume;
-use crate::api::conditions::{CallFailure, MODIFIED, Reason, find_as};
+use crate::api::conditions::{CallFailure, Condition, MODIFIED, Reason, find_as};
 use crate::api::volume::{Modification, VolumeStatus};
 
 /// CSI's name of the call, as a failure shows it.

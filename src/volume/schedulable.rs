@@ -86,10 +86,11 @@ fn lacks(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use jiff::ToSpan as _;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
     use crate::api::PluginStatus;
+    use crate::api::conditions::Condition;
 
     const OLD: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -98,10 +99,8 @@ mod tests {
         let ready = Condition {
             type_: READY.into(),
             status: if ready { "True" } else { "False" }.into(),
-            reason: String::new(),
-            message: String::new(),
-            observed_generation: None,
             last_transition_time: Time(since),
+            ..Condition::default()
         };
         plugin.status = Some(PluginStatus { conditions: vec![ready], ..PluginStatus::default() });
         plugin

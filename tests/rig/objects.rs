@@ -2,10 +2,9 @@
 
 use std::fmt::Debug;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use moor::api::conditions::READY;
+use moor::api::conditions::{Condition, READY};
 use moor::api::{Attachment, ClaimState, Plugin, Volume, VolumeClaim, VolumeHandle, VolumeState};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

@@ -5,10 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, ResourceExt as _};
-use moor::api::conditions::UNDONE;
+use moor::api::conditions::{Condition, UNDONE};
 use moor::api::instance::FORCE_UNDO;
 use moor::api::{ClaimState, PluginInstance};
 use moor::csi::Rpc;

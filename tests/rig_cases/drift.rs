@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use crate::cases;
 use crate::rig::{Case, Cluster, Options, Rig, registered, volume, volume_claim};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use moor::api::conditions::DRIFTED;
+use moor::api::conditions::{Condition, DRIFTED};
 use moor::csi::Rpc;
 use moor::csi::proto::csi::v1::ControllerUnpublishVolumeRequest;
 use prost::Message as _;

@@ -157,7 +157,7 @@ async fn a_report_without_its_plugin_is_not_healthy(cluster: Arc<Cluster>) {
     let ill = || status().filter(|s| !s.healthy);
     let left = cluster.until("it is not healthy", ill, || format!("{:?}", status())).await;
     let ready = condition(&left.conditions).unwrap();
-    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "NoPlugin"), "{}", ready.message);
+    assert_eq!((&*ready.status, &*ready.reason), ("False", "NoPlugin"), "{}", ready.message);
     assert!(!left.forgotten.is_empty() && left.last_error.is_some());
     rig.make_plugin().await;
     cluster.until("it is healthy again", reported, || format!("{:?}", status())).await;

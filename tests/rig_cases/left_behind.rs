@@ -3,11 +3,10 @@
 use std::fs;
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, ResourceExt as _};
 use moor::api::PluginInstance;
-use moor::api::conditions::UNDONE;
+use moor::api::conditions::{Condition, UNDONE};
 use moor::api::instance::FORCE_UNDO;
 use moor::api::names::{DriverOn, instance_name};
 use moor::csi::Rpc;

@@ -61,7 +61,7 @@ async fn until_forgotten(rig: &Rig, node: &str, volumes: &[&str]) -> Vec<Forgott
 async fn state_of(rig: &Rig, claim: &str) -> Option<(ClaimState, String, String)> {
     let status = rig.claim_api().get(claim).await.ok()?.status?;
     let ready = condition(&status.conditions)?;
-    Some((status.state, ready.reason.clone(), ready.message.clone()))
+    Some((status.state, ready.reason.to_string(), ready.message.clone()))
 }
 
 async fn make_volumes(rig: &Rig, names: &[&str]) {

@@ -282,7 +282,7 @@ async fn what_a_driver_does_not_confirm_is_registered_and_told(cluster: Arc<Clus
         let conditions = cluster.volume(name).unwrap().status.clone().unwrap().conditions;
         let said = conditions.into_iter().find(|c| c.type_ == "Confirmed").unwrap();
         assert!(words.iter().all(|word| said.message.contains(word)), "{said:?}");
-        (said.status, said.reason)
+        (said.status.into_owned(), said.reason.into_owned())
     };
     // A failure before is tried again in its own time; one that is made anew shows what a new Volume meets.
     for name in ["silent", "unserved"] {

@@ -4,12 +4,12 @@
 //! written and fields of a newer version stay (trap B24).
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Serialize;
 
 use super::failure::Failure;
 use super::retry::Attempt;
-use crate::api::conditions::{self, CallFailure, Desired};
+use crate::api::conditions::{self, CallFailure, Condition, Desired};
 use crate::api::{AttachmentStatus, SnapshotStatus, VolumeClaimStatus, VolumeStatus};
 use crate::csi::Rpc;
 

@@ -67,8 +67,5 @@ fn a_claim_that_leaves_says_what_runs_and_is_not_shown_as_ready() {
         now(),
     );
     assert_eq!(status.state, ClaimState::Taken);
-    assert_eq!(
-        (status.conditions[0].status.as_str(), status.conditions[0].reason.as_str()),
-        ("False", "Unpublishing")
-    );
+    assert_eq!((&*status.conditions[0].status, &*status.conditions[0].reason), ("False", "Unpublishing"));
 }

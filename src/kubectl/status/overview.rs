@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 
 use super::super::page::Page;
 use super::super::scene::{Scene, Scope};
 use super::super::words::{age, full_name, reason_and_message, tally, troubles};
 use super::rows::{conditions_of, ills};
-use crate::api::conditions::{READY, Reason, SILENT, UNDONE, find, find_as, is_true};
+use crate::api::conditions::{Condition, READY, Reason, SILENT, UNDONE, find, find_as, is_true};
 use crate::api::names::agent_lease_name;
 use crate::api::{Attachment, ClaimState, Plugin, VolumeClaim};
 

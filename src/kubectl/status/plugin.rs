@@ -1,12 +1,10 @@
 //! The page of a Plugin: its driver on every node, and what there is of it.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-
 use super::super::page::Page;
 use super::super::scene::{Scene, Scope};
 use super::super::words::{conditions, full_name, tally, turned_age};
 use super::rows::{caller, conditions_of, ills, leaving};
-use crate::api::conditions::{READY, find};
+use crate::api::conditions::{Condition, READY, find};
 use crate::api::{Attachment, Plugin, PluginInstance, Snapshot, Volume};
 
 /// Adds the page.

@@ -1,12 +1,12 @@
 //! Tables and facts that several pages have.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::super::page::Page;
 use super::super::scene::{Scene, node_of};
 use super::super::words::{deleted, full_name, last_said, pod, turned_age, why};
 use crate::api::attachment::ControllerRef;
-use crate::api::conditions::{UNDONE, find_as};
+use crate::api::conditions::{Condition, UNDONE, find_as};
 use crate::api::{Attachment, AttachmentStatus, PluginInstance, VolumeClaim};
 
 /// The conditions of an object that may have no status yet.

@@ -1,8 +1,8 @@
 //! What a person can read of a failure.
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use moor::api::conditions::CallFailure;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use moor::api::conditions::{CallFailure, Condition};
 use moor::csi::Rpc;
 
 use super::table::{Cell, reason};

@@ -23,7 +23,7 @@ async fn has_csi_driver(cluster: &Cluster) -> bool {
 pub(super) async fn said(cluster: &Cluster) -> (String, String) {
     let plugin = Api::<Plugin>::all(cluster.admin.clone()).get(DRIVER).await.unwrap();
     let mut conditions = plugin.status.unwrap_or_default().conditions.into_iter();
-    conditions.find(|c| c.type_ == PODS).map(|c| (c.reason, c.message)).unwrap_or_default()
+    conditions.find(|c| c.type_ == PODS).map(|c| (c.reason.into(), c.message)).unwrap_or_default()
 }
 
 /// A rig whose CSIDriver object moor has made, and a Pod with a volume.
