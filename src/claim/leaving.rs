@@ -114,14 +114,11 @@ mod tests {
 
     fn refused() -> AttachmentStatus {
         AttachmentStatus {
-            last_error: Some(
-                CallFailure {
-                    rpc: "ControllerUnpublishVolume".into(),
-                    code: "Internal".into(),
-                    message: "no".into(),
-                }
-                .into(),
-            ),
+            last_error: Some(Box::new(CallFailure {
+                rpc: "ControllerUnpublishVolume".into(),
+                code: "Internal".into(),
+                message: "no".into(),
+            })),
             attempts: Some(4),
             next_retry: Some(Time("2026-01-02T03:04:05Z".parse().unwrap())),
             ..AttachmentStatus::default()

@@ -10,13 +10,14 @@ use super::volumes;
 use crate::api::conditions::{Desired, Reason, SCHEDULABLE, find};
 use crate::api::{Plugin, Volume, VolumeState};
 use crate::k8s::ApiError;
-use crate::volume::schedulable::{Told, schedulable};
+use crate::volume::schedulable::{OfVolume, schedulable};
 
 /// What a Plugin's Volumes say of it: another one is told by all.
 pub(super) fn told(plugin: &Plugin) -> Result<Desired, Duration> {
     // As it is when it has lasted, with what only some of them say.
-    let told = Told { is_begun: false, is_denied: false, looked_since: Timestamp::MIN, turn: Duration::ZERO };
-    schedulable("", Some(plugin), told, Timestamp::MAX)
+    let any =
+        OfVolume { is_begun: false, is_denied: false, looked_since: Timestamp::MIN, turn: Duration::ZERO };
+    schedulable("", Some(plugin), any, Timestamp::MAX)
 }
 
 /// Writes it where the Volume says something else. Returns after which time it has to be looked at again.

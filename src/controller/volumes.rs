@@ -13,7 +13,7 @@ use crate::api::volume::{CreatedWith, Expansion, GrantedUse, VolumeAssignment, V
 use crate::api::{FINALIZER, Volume, VolumeHandle, VolumeState, VolumeStatus, quantity};
 use crate::k8s::ApiError;
 use crate::k8s::events::EventReason;
-use crate::volume::schedulable::{self, Told, turn};
+use crate::volume::schedulable::{self, OfVolume, turn};
 use crate::volume::{VolumeWaiting, growth, handle_of, modification, on_nodes};
 
 /// Writes finalizer and assignment in one patch.
@@ -161,13 +161,13 @@ pub(super) fn schedulable(ctx: &Context, volume: &Volume) -> Result<Desired, Dur
     let name = &volume.spec.plugin_name;
     let said = volume.status.as_ref().and_then(|status| conditions::find(&status.conditions, SCHEDULABLE));
     let others = ctx.volumes.count(BY_PLUGIN, name);
-    let told = Told {
+    let of_volume = OfVolume {
         is_begun: volume.spec.assignment.is_some(),
         is_denied: said.is_some_and(|said| said.status == "False"),
         looked_since: ctx.leads_since(),
         turn: turn(volume.metadata.uid.as_deref().unwrap_or_default(), others),
     };
-    schedulable::schedulable(name, ctx.plugins.get(name).as_deref(), told, Timestamp::now())
+    schedulable::schedulable(name, ctx.plugins.get(name).as_deref(), of_volume, Timestamp::now())
 }
 
 /// Says that the storage stays: in a condition, and in an Event, since the object goes in a moment.

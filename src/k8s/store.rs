@@ -244,19 +244,17 @@ impl<K: Resource> Store<K> {
     }
 
     pub fn by_index(&self, index: Index, key: &str) -> Vec<Arc<K>> {
-        let found = self.indexes.iter().filter(|keyed| keyed.index == index);
-        found.flat_map(|keyed| keyed.under(key)).filter_map(|uid| self.by_uid(uid)).collect()
+        self.keyed(index).flat_map(|keyed| keyed.under(key)).filter_map(|uid| self.by_uid(uid)).collect()
     }
 
     /// The number of objects under a key of an index.
     pub fn count(&self, index: Index, key: &str) -> usize {
-        self.indexes.iter().filter(|keyed| keyed.index == index).map(|keyed| keyed.count(key)).sum()
+        self.keyed(index).map(|keyed| keyed.count(key)).sum()
     }
 
     /// Of each key of an index one object.
     pub fn one_of_each(&self, index: Index) -> Vec<Arc<K>> {
-        let found = self.indexes.iter().filter(|keyed| keyed.index == index);
-        found.flat_map(Keyed::one_of_each).filter_map(|uid| self.by_uid(uid)).collect()
+        self.keyed(index).flat_map(Keyed::one_of_each).filter_map(|uid| self.by_uid(uid)).collect()
     }
 
     pub fn all(&self) -> Vec<Arc<K>> {
@@ -266,6 +264,10 @@ impl<K: Resource> Store<K> {
     /// The newest resourceVersion that has been seen of this kind, from anywhere.
     pub fn highest(&self) -> u64 {
         self.highest
+    }
+
+    fn keyed(&self, index: Index) -> impl Iterator<Item = &Keyed<K>> {
+        self.indexes.iter().filter(move |keyed| keyed.index == index)
     }
 
     fn uid_of(&self, named: Named<'_>) -> Option<&Uid> {

@@ -19,7 +19,7 @@ const BETWEEN: Duration = Duration::from_millis(20);
 
 /// What there is to know of a Volume, beside its Plugin, to tell whether claims of it could be served anew.
 #[derive(Clone, Copy, Debug)]
-pub struct Told {
+pub struct OfVolume {
     /// Whether its driver was asked for it.
     pub is_begun: bool,
     /// Whether it says that none could be.
@@ -45,13 +45,13 @@ pub fn turn(uid: &str, volumes: usize) -> Duration {
 pub fn schedulable(
     name: &str,
     plugin: Option<&Plugin>,
-    told: Told,
+    volume: OfVolume,
     now: Timestamp,
 ) -> Result<Desired, Duration> {
     let Some(plugin) = plugin else {
         return Ok(Desired::new(Reason::PluginMissing, format!("Plugin {name} does not exist; create it")));
     };
-    if plugin.metadata.deletion_timestamp.is_some() && !told.is_begun {
+    if plugin.metadata.deletion_timestamp.is_some() && !volume.is_begun {
         let words = format!("Plugin {name} is being deleted and takes no new volume; create it again");
         return Ok(Desired::new(Reason::PluginMissing, words));
     }
@@ -62,17 +62,19 @@ pub fn schedulable(
     } else {
         Desired::new(Reason::NoHealthyInstance, lacks(name))
     };
-    if is_well && !told.is_denied {
+    if is_well && !volume.is_denied {
         return Ok(desired);
     }
-    let since = ready.map(|ready| ready.last_transition_time.0).or(plugin
-        .metadata
-        .creation_timestamp
-        .as_ref()
-        .map(|t| t.0));
-    let since = since.map_or(told.looked_since, |since| since.max(told.looked_since));
+    let since = since(plugin).map_or(volume.looked_since, |since| since.max(volume.looked_since));
     let patience = if is_well { Duration::ZERO } else { PATIENCE };
-    time_left(since, now, told.turn.saturating_add(patience)).map_or(Ok(desired), Err)
+    time_left(since, now, volume.turn.saturating_add(patience)).map_or(Ok(desired), Err)
+}
+
+/// Since when the Plugin is as it says; since it was made, if nobody has looked yet.
+fn since(plugin: &Plugin) -> Option<Timestamp> {
+    let ready = plugin.status.as_ref().and_then(|status| find(&status.conditions, READY));
+    let created = || plugin.metadata.creation_timestamp.as_ref();
+    Some(ready.map(|ready| &ready.last_transition_time).or_else(created)?.0)
 }
 
 /// Without saying what is missing, which would have thousands of Volumes written whenever that changes.
@@ -107,7 +109,8 @@ mod tests {
     }
 
     /// A Volume that says nothing, and waits for no other.
-    const SILENT: Told = Told { is_begun: true, is_denied: false, looked_since: OLD, turn: Duration::ZERO };
+    const SILENT: OfVolume =
+        OfVolume { is_begun: true, is_denied: false, looked_since: OLD, turn: Duration::ZERO };
 
     fn at(seconds: i64) -> Timestamp {
         OLD + seconds.seconds()
@@ -115,15 +118,16 @@ mod tests {
 
     #[test]
     fn a_volume_says_how_its_plugin_is() {
-        let said =
-            |plugin: Option<&Plugin>, told| schedulable("p", plugin, told, at(60)).map(|said| said.reason);
+        let said = |plugin: Option<&Plugin>, volume| {
+            schedulable("p", plugin, volume, at(60)).map(|said| said.reason)
+        };
         assert_eq!(said(Some(&plugin(true, OLD)), SILENT), Ok(Reason::Schedulable));
         assert_eq!(said(Some(&plugin(false, OLD)), SILENT), Ok(Reason::NoHealthyInstance));
         assert_eq!(said(None, SILENT), Ok(Reason::PluginMissing));
         let mut ends = plugin(true, OLD);
         ends.metadata.deletion_timestamp = Some(Time(at(60)));
         assert_eq!(said(Some(&ends), SILENT), Ok(Reason::Schedulable));
-        assert_eq!(said(Some(&ends), Told { is_begun: false, ..SILENT }), Ok(Reason::PluginMissing));
+        assert_eq!(said(Some(&ends), OfVolume { is_begun: false, ..SILENT }), Ok(Reason::PluginMissing));
         let mut new = Plugin::new("p", crate::api::PluginSpec::default());
         assert_eq!(said(Some(&new), SILENT), Ok(Reason::NoHealthyInstance));
         new.metadata.creation_timestamp = Some(Time(at(50)));
@@ -136,7 +140,7 @@ mod tests {
             schedulable(
                 "p",
                 Some(&plugin(false, at(100))),
-                Told { looked_since: at(looked_since), ..SILENT },
+                OfVolume { looked_since: at(looked_since), ..SILENT },
                 at(now),
             )
         };
@@ -152,7 +156,7 @@ mod tests {
     fn volumes_tell_one_after_the_other_what_has_changed() {
         let turn = Duration::from_secs(600);
         let said = |is_well, is_denied, now| {
-            schedulable("p", Some(&plugin(is_well, at(100))), Told { is_denied, turn, ..SILENT }, at(now))
+            schedulable("p", Some(&plugin(is_well, at(100))), OfVolume { is_denied, turn, ..SILENT }, at(now))
                 .is_ok()
         };
         assert!(said(true, false, 100), "a new one says at once that it is well");

@@ -224,9 +224,10 @@ fn volume() -> Volume {
         parameters: map("parameter"),
         capabilities: vec![VolumeUse::default()],
         mount_options: Some(MountOptions { fs_type: Some("ext4".into()), mount_flags: Vec::new() }),
-        topology: Some(
-            TopologyRequest { required: vec![Segments { segments: map("zone") }], preferred: vec![] }.into(),
-        ),
+        topology: Some(Box::new(TopologyRequest {
+            required: vec![Segments { segments: map("zone") }],
+            preferred: vec![],
+        })),
         ..VolumeSpec::default()
     };
     let mut volume = Volume::new("v", spec);

@@ -121,14 +121,11 @@ pub fn copied(config: &Config, copied: &Copied) -> Volume {
     });
     volume.spec.assignment = (copied.order != Order::None).then(|| VolumeAssignment {
         controller: Some(controller()),
-        source: Some(
-            AssignedSource {
-                uid: "kept-uid".into(),
-                volume_handle: None,
-                snapshot_handle: Some(SNAPSHOT_ID.into()),
-            }
-            .into(),
-        ),
+        source: Some(Box::new(AssignedSource {
+            uid: "kept-uid".into(),
+            volume_handle: None,
+            snapshot_handle: Some(SNAPSHOT_ID.into()),
+        })),
         ..VolumeAssignment::default()
     });
     let status = volume.status.get_or_insert_default();
