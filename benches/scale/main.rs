@@ -45,7 +45,8 @@ use rounds::Load;
 /// How many Volumes and claims a second moor makes and removes, and at what cost, beside a bare client.
 #[derive(Clone, Debug, Parser)]
 struct Options {
-    /// Numbers of objects, a round of each. Of size 1 there are 100 objects, one after the other.
+    /// Numbers of objects, a round of each. Of size 1 there are 100 objects, one after the other. Beside what is neither the fewest
+    /// nor the most of the claims that stay there are rounds of the last size alone.
     #[arg(long, value_delimiter = ',', default_value = "1,100,1000")]
     sizes: Vec<usize>,
     /// Rounds that count.
@@ -136,7 +137,9 @@ async fn run(options: Options, directory: PathBuf) -> ExitCode {
             beside.insert(existing, more_claims(&benches, &options, before, existing).await);
             before = existing;
         }
-        for &size in &options.sizes {
+        let is_end = [options.existing.first(), options.existing.last()].contains(&Some(&existing));
+        let sizes = if is_end { &options.sizes[..] } else { &options.sizes[options.sizes.len() - 1..] };
+        for &size in sizes {
             let setting = Setting { existing, size };
             let of_it = all_rounds(&benches, &options, setting).await;
             // At once, so that a run that is cut short has shown what it has measured.

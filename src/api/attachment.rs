@@ -237,7 +237,7 @@ pub enum AttachmentState {
     Attached,
     /// The node has undone its part. Never staged again.
     NodeDetached,
-    /// Detached. The controller frees it.
+    /// Detached. The controller frees it. Most end with that instead of saying it.
     ControllerDetached,
 }
 

@@ -63,8 +63,8 @@ pub use volume::{Volume, VolumeSpec, VolumeState, VolumeStatus};
 /// API group of every kind.
 pub const GROUP: &str = "moor.dev";
 
-/// Our finalizer. It keeps an object until everything it stands for has been undone; only the
-/// controller takes it off.
+/// Our finalizer. It keeps an object until everything it stands for has been undone. The controller takes it off; off a closed
+/// Attachment, whoever has detached it.
 pub const FINALIZER: &str = "moor.dev/detach";
 
 /// Every CRD, in the order in which `moor crd` prints them.

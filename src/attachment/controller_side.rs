@@ -1,7 +1,7 @@
 //! What the agent of an Attachment's controller instance does next.
 //!
-//! It owns an Attachment that is `Taken` (also while it closes) and one that is `NodeDetached` or lost;
-//! everything between belongs to the node.
+//! It owns an Attachment that is `Taken` (also while it closes), one that is closing and `NodeDetached`, and one that is lost.
+//! One that is `NodeDetached` and open is the leader's to close; everything between belongs to the node.
 
 use super::observed::{AttachmentSeen, HandleSeen, Standing, is_mine, standing};
 use crate::api::AttachmentState;
@@ -15,9 +15,9 @@ pub enum ControllerStep {
     ReadHandle,
     /// ControllerPublishVolume, then write Attached.
     Publish,
-    /// ControllerUnpublishVolume, then write ControllerDetached.
+    /// ControllerUnpublishVolume, then end the Attachment if it is closed, or write ControllerDetached.
     Unpublish,
-    /// Write ControllerDetached without a call: none has ever run.
+    /// The same without a call: none has ever run.
     ReportDetached,
 }
 
@@ -41,8 +41,11 @@ pub fn plan(attachment: &AttachmentSeen, instance: &str, handle: &HandleRead<'_>
     let due = match attachment.state {
         // The node is done, or will never be: the inverse is due whatever the epoch is, because that cannot
         // move on before this Attachment is gone.
+        AttachmentState::Taken | AttachmentState::Attached | AttachmentState::NodeDetached if attachment.lost => true,
+        // The leader closes it at once, if it has not yet: a closed one ends with what is written after the call, any other
+        // takes two writes more.
+        AttachmentState::NodeDetached if !attachment.deleted => return ControllerStep::Idle,
         AttachmentState::NodeDetached => true,
-        AttachmentState::Taken | AttachmentState::Attached if attachment.lost => true,
         AttachmentState::Taken => false,
         AttachmentState::Attached | AttachmentState::ControllerDetached => return ControllerStep::Idle,
     };

@@ -109,8 +109,9 @@ mod tests {
     fn two_twins_never_wait_for_each_other() {
         let due = |state: AttachmentState, deleted: bool| match state {
             Taken if !deleted => Some(Publish),
+            NodeDetached if !deleted => None,
             Taken | NodeDetached => Some(Unpublish),
-            // It waits for its node, or is done.
+            // It waits for its node, or is done; and one that nobody has closed, for the leader.
             Attached | ControllerDetached => None,
         };
         let states = [Taken, Attached, NodeDetached, ControllerDetached];

@@ -28,6 +28,8 @@ pub enum ApiFault {
     Flaky,
     /// Nobody answers, and what was open is broken.
     Absent,
+    /// Writes of this label are forbidden.
+    Forbids(&'static str),
 }
 
 /// Of so many requests the first is refused before it has any effect, and the third loses its answer.
@@ -56,8 +58,8 @@ pub(super) enum Meets {
 }
 
 impl ApiFaults {
-    /// What a request meets.
-    pub(super) async fn meet(&self, is_watch: bool) -> Meets {
+    /// What a request meets, which makes a write of this label, if any.
+    pub(super) async fn meet(&self, write: Option<&str>, is_watch: bool) -> Meets {
         let now = *self.now.borrow();
         match now {
             ApiFault::None => Meets::Nothing,
@@ -66,6 +68,10 @@ impl ApiFaults {
                 Meets::Nothing
             }
             ApiFault::Absent => Meets::Refused(StatusCode::BAD_GATEWAY.into_response()),
+            ApiFault::Forbids(label) if write == Some(label) => {
+                Meets::Refused(refusal(StatusCode::FORBIDDEN, "Forbidden"))
+            }
+            ApiFault::Forbids(_) => Meets::Nothing,
             ApiFault::Flaky if is_watch => {
                 if self.watches.fetch_add(1, Ordering::Relaxed).is_multiple_of(OF_WATCHES) {
                     return Meets::Refused(refusal(StatusCode::GONE, "Expired"));

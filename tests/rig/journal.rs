@@ -68,9 +68,14 @@ impl Write {
         }
     }
 
-    /// The state that a write to /status sets.
+    /// The state that a write to /status sets; `freed` for what ends a deleted object.
     pub fn state(&self) -> Option<&str> {
-        self.body.pointer("/status/state").and_then(Value::as_str)
+        if self.frees() { Some("freed") } else { self.body.pointer("/status/state").and_then(Value::as_str) }
+    }
+
+    /// Whether it takes the last finalizer off: what else is put are Leases.
+    fn frees(&self) -> bool {
+        self.verb == "PUT" && self.kind != "leases"
     }
 }
 

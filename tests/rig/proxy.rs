@@ -131,7 +131,8 @@ async fn pass(State(door): State<Arc<Door>>, request: Request) -> Response {
         return StatusCode::BAD_REQUEST.into_response();
     };
     let write = write_of(&parts.method, parts.uri.path(), &body);
-    let stop = write.as_ref().and_then(|write| door.gate.arrive(&door.actor, &write.label()));
+    let label = write.as_ref().map(Write::label);
+    let stop = label.as_ref().and_then(|label| door.gate.arrive(&door.actor, label));
     if parts.method == Method::GET {
         door.journal.read(&door.actor, parts.uri.path());
     }
@@ -141,7 +142,7 @@ async fn pass(State(door): State<Arc<Door>>, request: Request) -> Response {
     let watched = watched(&parts.uri);
     let mut upstream = door.upstream.clone();
     let server = upstream.borrow_and_update().clone();
-    let meets = server.faults.meet(watched.is_some()).await;
+    let meets = server.faults.meet(label.as_deref(), watched.is_some()).await;
     if let Meets::Refused(refusal) = meets {
         if let Some(open) = open {
             open.end(Outcome::Answered(refusal.status().as_u16()));

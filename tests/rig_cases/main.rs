@@ -12,6 +12,7 @@ mod active;
 mod allow;
 mod answers;
 mod attachment_calls;
+mod attachment_ends;
 mod backup;
 mod bad_input;
 mod behind;
@@ -78,6 +79,7 @@ fn main() -> ExitCode {
         allow::CASES,
         answers::CASES,
         attachment_calls::CASES,
+        attachment_ends::CASES,
         backup::CASES,
         bad_input::CASES,
         bounds::CASES,

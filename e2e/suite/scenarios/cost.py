@@ -59,7 +59,7 @@ def write_budget(world: World) -> None:
             world.ready_claim("two", node)
         with budget.step("deletion to gone while another stays", 2):
             world.remove("VolumeClaim", "one")
-        with budget.step("deletion to gone", 5):
+        with budget.step("deletion to gone", 4):
             world.remove("VolumeClaim", "two")
     budget.settle()
 

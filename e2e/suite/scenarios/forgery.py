@@ -115,6 +115,10 @@ def forged_by_agents(world: World) -> None:
     detached: Object = {"status": {"state": "NodeDetached"}}
     tries.refused("NodeDetached from the other node", stranger.patch(f"{lock}/status", detached), "node-2")
     tries.refused("an Attachment's end from an agent", own.request("DELETE", lock), "forbidden")
+    there = world.attachment_of("claim")
+    ended: Object = {**there, "metadata": {**there["metadata"], "finalizers": []}}
+    for who in (stranger, own):
+        tries.refused("an Attachment's end while it is open", who.request("PUT", lock, ended), "only the moor controller")
 
     # What an agent reports about plugins is about its own node.
     theirs = [item for item in world.every("PluginInstance") if item["spec"]["nodeName"] == world.first.name]

@@ -63,7 +63,7 @@ def _detach_watched(world: World) -> None:
         world.cluster.kubectl("delete", f"volumeclaim/{FIRST}", "--timeout=60s")
         world.cluster.wait_for("the watch to show the end", lambda: watching.states(seen, name)[-1] == "DELETED", 10)
     passed = watching.states(seen, name)
-    expect(passed == ["Attached", "NodeDetached", "ControllerDetached", "DELETED"], f"the states were {passed}")
+    expect(passed == ["Attached", "NodeDetached", "DELETED"], f"the states were {passed}")
 
 
 def _second_writer_waits(world: World) -> None:

@@ -19,7 +19,7 @@ use crate::agent::queues::Parked;
 use crate::api::conditions::{Desired, Reason};
 use crate::api::names::{DriverOn, instance_name};
 use crate::api::secrets::SecretFor;
-use crate::api::{Attachment, AttachmentState, AttachmentStatus, VolumeHandle};
+use crate::api::{Attachment, AttachmentState, AttachmentStatus, FINALIZER, VolumeHandle};
 use crate::attachment::controller_side::{self, ControllerStep, HandleRead};
 use crate::attachment::{AttachmentSeen, HandleSeen, same_node_id};
 use crate::csi::{Rpc, Service};
@@ -91,7 +91,7 @@ async fn step(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, No
     let rpc = match planned {
         ControllerStep::Idle | ControllerStep::ReadHandle => return Ok(Outcome::Idle),
         ControllerStep::ReportDetached => {
-            detached(agent, attachment, "no call has ever been made".into()).await?;
+            undone(agent, attachment).await?;
             return Ok(Outcome::Went);
         }
         ControllerStep::Publish => Rpc::ControllerPublishVolume,
@@ -156,9 +156,11 @@ async fn unpublish(due: &Due<'_>, attachment: &Arc<Attachment>, means: Means) ->
         }
         return Err(failure.into());
     }
-    let message = format!("detached from node {}", attachment.spec.node_name);
-    let message = note.map_or(message.clone(), |note| format!("{message}; {note}"));
-    Ok(detached(due.agent, attachment, message).await?)
+    match note {
+        None => Ok(undone(due.agent, attachment).await?),
+        // Where people look: the end of an Attachment says nothing.
+        Some(note) => Ok(detached(due.agent, attachment, Some(note)).await?),
+    }
 }
 
 /// The last look before a call, after all that takes time (docs/adr/0012): what it comes to if the Attachment is not as it
@@ -199,7 +201,40 @@ async fn attached(
     conclude(agent, attachment, AttachmentState::Attached, &desired, context, still).await
 }
 
-async fn detached(agent: &Agent, attachment: &Arc<Attachment>, message: String) -> Result<(), ApiError> {
+/// Says that nothing is left of what ControllerPublishVolume has made. A closed Attachment ends with that (docs/adr/0064); of any
+/// other it is written, and the leader does the rest.
+async fn undone(agent: &Agent, attachment: &Arc<Attachment>) -> Result<(), ApiError> {
+    let attachments = &agent.caches.attachments;
+    let newest = || {
+        let found = attachments.by_uid(attachment.metadata.uid.as_deref().unwrap_or_default());
+        found.filter(|found| is_where_it_was(found, attachment))
+    };
+    if let Some(closed) = newest().filter(|newest| ends_when_detached(newest)) {
+        match agent.writer.free(attachments, &closed, FINALIZER).await {
+            Ok(_) => {
+                tracing::info!(attachment = closed.metadata.name, "detached and freed");
+                concluded(agent, attachment);
+                return Ok(());
+            }
+            // Whether agents may not do this, or somebody has written to it, or nobody knows what has become of it.
+            Err(error) => tracing::debug!(attachment = closed.metadata.name, %error, "not freed"),
+        }
+    }
+    detached(agent, &newest().unwrap_or_else(|| attachment.clone()), None).await
+}
+
+/// Whether moor's finalizer is all that keeps it, and nobody else has anything to do about it. Of a lost one the leader ends the
+/// claims first.
+fn ends_when_detached(attachment: &Attachment) -> bool {
+    let finalizers = attachment.metadata.finalizers.as_deref().unwrap_or_default();
+    attachment.metadata.deletion_timestamp.is_some()
+        && attachment.spec.lost.is_none()
+        && finalizers == [FINALIZER]
+}
+
+async fn detached(agent: &Agent, attachment: &Arc<Attachment>, note: Option<String>) -> Result<(), ApiError> {
+    let message = format!("detached from node {}", attachment.spec.node_name);
+    let message = note.map_or(message.clone(), |note| format!("{message}; {note}"));
     let desired = Desired::new(Reason::Detached, message);
     let context = attachment.status.as_ref().map(|s| s.publish_context.clone()).unwrap_or_default();
     conclude(agent, attachment, AttachmentState::ControllerDetached, &desired, &context, |_| true).await
@@ -207,6 +242,11 @@ async fn detached(agent: &Agent, attachment: &Arc<Attachment>, message: String) 
 
 fn state_of(attachment: &Attachment) -> AttachmentState {
     attachment.status.as_ref().map(|s| s.state).unwrap_or_default()
+}
+
+/// Whether nobody has taken the step meanwhile, or given it to another instance.
+fn is_where_it_was(fresh: &Attachment, seen: &Attachment) -> bool {
+    state_of(fresh) == state_of(seen) && fresh.spec.controller == seen.spec.controller
 }
 
 /// Writes what a call came to, as long as the Attachment is where it was and `still` holds.
@@ -218,14 +258,18 @@ async fn conclude(
     context: &BTreeMap<String, String>,
     still: impl Fn(&Attachment) -> bool,
 ) -> Result<(), ApiError> {
-    let (from, by) = (state_of(attachment), attachment.spec.controller.clone());
-    let still = |fresh: &Attachment| state_of(fresh) == from && fresh.spec.controller == by && still(fresh);
+    let still = |fresh: &Attachment| is_where_it_was(fresh, attachment) && still(fresh);
     let change = |status: &mut AttachmentStatus, generation, now| {
         status.state = state;
         status.publish_context.clone_from(context);
         went(status, desired, generation, now);
     };
     agent.write_outcome(&agent.caches.attachments, attachment, change, still).await?;
+    concluded(agent, attachment);
+    Ok(())
+}
+
+fn concluded(agent: &Agent, attachment: &Attachment) {
     // A step that was done: the next one has its own count.
     agent.retries.succeeded(attachment.metadata.uid.as_deref().unwrap_or_default(), Service::Controller);
     let fixed = &attachment.spec.fixed;
@@ -233,7 +277,6 @@ async fn conclude(
         // It may be as the driver lists it now, and somebody may wait to read that.
         agent.queues.audits.add(fixed.driver_name.clone());
     }
-    Ok(())
 }
 
 /// Counts a failure and writes it where people look.

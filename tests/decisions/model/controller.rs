@@ -39,7 +39,7 @@ pub fn act(state: &mut State, i: u8, att: Att, step: ControllerStep) {
                 Call { by: who, rpc, node: att.node, uid: att.uid, mode: att.mode, claim: 0, waiting: true };
             state.calls.push(call);
         }
-        ControllerStep::ReportDetached => write(state, i, &att, AttachmentState::ControllerDetached),
+        ControllerStep::ReportDetached => undone(state, i, &att),
     }
 }
 
@@ -49,11 +49,24 @@ pub fn ended(state: &mut State, i: u8, rpc: Rpc, outcome: Option<bool>) {
     let att = me.call.take().expect("an agent that waits knows for what");
     match (rpc, outcome) {
         (Rpc::ControllerPublish, Some(true)) => write(state, i, &att, AttachmentState::Attached),
-        (_, Some(true)) => write(state, i, &att, AttachmentState::ControllerDetached),
+        (_, Some(true)) => undone(state, i, &att),
         (_, Some(false) | None) => {
             me.read = None;
             me.dirty |= 1 << att.uid;
         }
+    }
+}
+
+/// A closed Attachment ends with that, unless it is lost; of any other it is written.
+fn undone(state: &mut State, i: u8, seen: &Att) {
+    let who = Actor::Controller(i);
+    let is_where_it_was =
+        |now: &&Att| (now.uid, now.state, now.controller) == (seen.uid, seen.state, seen.controller);
+    let newest = state.atts_of(who).iter().find(is_where_it_was).copied();
+    if newest.is_some_and(|newest| newest.deleted && !newest.lost && state.free_att(who, &newest)) {
+        state.controllers[usize::from(i)].read = None;
+    } else {
+        write(state, i, seen, AttachmentState::ControllerDetached);
     }
 }
 

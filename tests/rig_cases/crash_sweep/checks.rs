@@ -12,7 +12,7 @@ fn checkpoint(rpc: Rpc) -> Option<(&'static str, &'static str)> {
         Rpc::DeleteVolume => Some(("volumes", "Deleted")),
         Rpc::ControllerPublishVolume => Some(("attachments", "Attached")),
         Rpc::NodeUnstageVolume | Rpc::NodeUnpublishVolume => Some(("attachments", "NodeDetached")),
-        Rpc::ControllerUnpublishVolume => Some(("attachments", "ControllerDetached")),
+        Rpc::ControllerUnpublishVolume => Some(("attachments", "freed")),
         _ => None,
     }
 }

@@ -152,7 +152,7 @@ pub fn success(rpc: Rpc) -> (&'static str, &'static str) {
         Rpc::ControllerPublishVolume => ("attachments", "Attached"),
         Rpc::NodeStageVolume | Rpc::NodePublishVolume => ("volumeclaims", "Ready"),
         Rpc::NodeUnpublishVolume | Rpc::NodeUnstageVolume => ("attachments", "NodeDetached"),
-        Rpc::ControllerUnpublishVolume => ("attachments", "ControllerDetached"),
+        Rpc::ControllerUnpublishVolume => ("attachments", "freed"),
         Rpc::DeleteVolume => ("volumes", "Deleted"),
         other => panic!("{other} is not in the matrix"),
     }
