@@ -41,7 +41,11 @@ pub fn plan(attachment: &AttachmentSeen, instance: &str, handle: &HandleRead<'_>
     let due = match attachment.state {
         // The node is done, or will never be: the inverse is due whatever the epoch is, because that cannot
         // move on before this Attachment is gone.
-        AttachmentState::Taken | AttachmentState::Attached | AttachmentState::NodeDetached if attachment.lost => true,
+        AttachmentState::Taken | AttachmentState::Attached | AttachmentState::NodeDetached
+            if attachment.lost =>
+        {
+            true
+        }
         // The leader closes it at once, if it has not yet: a closed one ends with what is written after the call, any other
         // takes two writes more.
         AttachmentState::NodeDetached if !attachment.deleted => return ControllerStep::Idle,

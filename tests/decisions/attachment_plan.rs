@@ -117,7 +117,11 @@ fn a_volume_is_detached_after_its_node() {
         }
         assert_eq!(plan(&seen, "mine", &HandleRead::Read(None)), expected, "{state:?} lost={lost}");
     }
-    assert_eq!(step(&attachment(NodeDetached), &handle()), ControllerStep::Idle, "the leader closes it first");
+    assert_eq!(
+        step(&attachment(NodeDetached), &handle()),
+        ControllerStep::Idle,
+        "the leader closes it first"
+    );
 }
 
 /// Rule R2: the Attachment follows its handle only while a call is due.

@@ -81,7 +81,8 @@ async fn only_who_has_detached_a_closed_one_ends_it(cluster: Arc<Cluster>) {
     refused(Some(NODE), end, "the node's agent, which has not detached it").await;
     refused(None, end, "a token of no node").await;
     refused(Some(CALLER), |lock| lock.spec.node_capacity_bytes = Some(7), "its spec").await;
-    refused(Some(CALLER), |lock| lock.metadata.labels = Some([("a".into(), "b".into())].into()), "a label").await;
+    refused(Some(CALLER), |lock| lock.metadata.labels = Some([("a".into(), "b".into())].into()), "a label")
+        .await;
     let both = |lock: &mut Attachment| {
         end(lock);
         lock.spec.node_capacity_bytes = Some(7);

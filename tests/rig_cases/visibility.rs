@@ -20,7 +20,7 @@ pub const CASES: &[Case] = cases![
     stories::a_failing_detach_is_on_the_deleted_claim,
     stories::a_hung_detach_is_on_the_deleted_claim,
     stories::a_waiting_claim_names_its_holder,
-    stories::a_detach_that_goes_well_costs_five_writes,
+    stories::a_detach_that_goes_well_costs_four_writes,
     counts::what_is_counted_is_what_is_there,
     health::each_turn_of_a_drivers_health_is_one_event,
     health::when_all_is_started_again_no_volume_is_written,

@@ -5,7 +5,7 @@ use moor::api::AccessMode::SingleNodeWriter;
 use super::config::{Budget, Config, Removed};
 use super::report::check;
 use super::state::Kind;
-use super::{L1, NONE, OLD_AGENTS};
+use super::{L1, NONE, OLD_CACHES};
 
 /// OPEN: an Attachment that is removed by hand while the storage is attached for it. Its node has nothing and gives the
 /// grant back; of the attach only the storage knows. The driver refuses a second one, and the audit of the storage
@@ -83,9 +83,9 @@ fn assumed_a_driver_finishes_one_call_before_the_next() {
 #[test]
 #[should_panic(expected = "does not hold")]
 fn assumed_a_pass_ends_with_a_write() {
-    let mut config = Config::new(SingleNodeWriter, [0, 1]);
+    let mut config = Config::new(SingleNodeWriter, [0, 0]);
     config.habits.keeps_reads = true;
-    config.lagging = OLD_AGENTS;
+    config.lagging = OLD_CACHES;
     config.budget = Budget { lag: 1, ..NONE };
     check("live reads that outlive a write", config);
 }
