@@ -89,6 +89,16 @@ struct Options {
     bench: bool,
 }
 
+impl Options {
+    fn sizes_beside(&self, existing: usize) -> &[usize] {
+        let is_end = [self.existing.first(), self.existing.last()].contains(&Some(&existing));
+        match self.sizes.split_last() {
+            Some((last, _)) if !is_end => std::slice::from_ref(last),
+            _ => &self.sizes,
+        }
+    }
+}
+
 fn build(text: &str) -> Result<Build, String> {
     let parts = text.split_once('=').and_then(|(name, rest)| Some((name, rest.split_once(':')?)));
     let (name, (moor, chart)) = parts.ok_or("it has to be NAME=PROGRAM:FOLDER")?;
@@ -137,9 +147,7 @@ async fn run(options: Options, directory: PathBuf) -> ExitCode {
             beside.insert(existing, more_claims(&benches, &options, before, existing).await);
             before = existing;
         }
-        let is_end = [options.existing.first(), options.existing.last()].contains(&Some(&existing));
-        let sizes = if is_end { &options.sizes[..] } else { &options.sizes[options.sizes.len() - 1..] };
-        for &size in sizes {
+        for &size in options.sizes_beside(existing) {
             let setting = Setting { existing, size };
             let of_it = all_rounds(&benches, &options, setting).await;
             // At once, so that a run that is cut short has shown what it has measured.

@@ -48,7 +48,7 @@ impl Default for Condition {
 fn word<'de, D: Deserializer<'de>>(from: D) -> Result<Cow<'static, str>, D::Error> {
     static KNOWN: LazyLock<HashSet<&str>> = LazyLock::new(|| {
         let of_reasons = Reason::ALL.iter().flat_map(|reason| [reason.as_str(), reason.group().condition]);
-        of_reasons.chain(["True", "False"]).collect()
+        of_reasons.chain(["True", "False", "Unknown"]).collect()
     });
     let word = String::deserialize(from)?;
     Ok(KNOWN.get(word.as_str()).map_or_else(|| Cow::Owned(word), |known| Cow::Borrowed(*known)))

@@ -67,6 +67,13 @@ pub fn plan(attachment: &AttachmentSeen, instance: &str, handle: &HandleRead<'_>
     }
 }
 
+/// Whether nothing is left to say of an Attachment that is undone: it may end at once (docs/adr/0064). One that is open is the leader's
+/// to close, and of a lost one the leader ends the claims first.
+#[must_use]
+pub fn ends_undone(attachment: &AttachmentSeen) -> bool {
+    attachment.deleted && !attachment.lost
+}
+
 /// Whether what the Attachment's status shows is for the agent of its controller instance to write (rule R6). The node's
 /// agent then tells of its own calls elsewhere: two writers would each take the other's failure away.
 #[must_use]

@@ -58,6 +58,7 @@ pub fn attached_as<'a>(node: &str, node_id: &str, locks: &'a [Arc<Attachment>]) 
 
 #[cfg(test)]
 mod tests {
+    use super::super::controller_side::{HandleRead, plan};
     use super::*;
     use crate::api::AccessMode;
     use crate::api::attachment::{AttachmentSpec, Fixed};
@@ -107,22 +108,20 @@ mod tests {
     /// Whatever two twins have come to, one of them can go on.
     #[test]
     fn two_twins_never_wait_for_each_other() {
-        let due = |state: AttachmentState, deleted: bool| match state {
-            Taken if !deleted => Some(Publish),
-            NodeDetached if !deleted => None,
-            Taken | NodeDetached => Some(Unpublish),
-            // It waits for its node, or is done; and one that nobody has closed, for the leader.
-            Attached | ControllerDetached => None,
+        let handle = fixtures::handle();
+        let due = |seen: &AttachmentSeen| {
+            let at = fixtures::controller().instance;
+            Some(plan(seen, &at, &HandleRead::Read(Some(&handle)))).filter(|step| matters(seen, *step))
         };
         let states = [Taken, Attached, NodeDetached, ControllerDetached];
-        for (one, other) in states.iter().flat_map(|one| states.map(|other| (*one, other))) {
-            for (one_deleted, other_deleted) in [(false, false), (false, true), (true, false), (true, true)] {
-                let (Some(a), Some(b)) = (due(one, one_deleted), due(other, other_deleted)) else { continue };
-                let (x, y) = (on("a", "1", one), on("b", "1", other));
-                let stuck = in_the_way(&x, a, std::slice::from_ref(&y)).is_some()
-                    && in_the_way(&y, b, std::slice::from_ref(&x)).is_some();
-                assert!(!stuck, "{one:?} {other:?}");
-            }
+        let all = states.map(|state| [false, true].map(|deleted| (state, deleted))).concat();
+        for (one, other) in all.iter().flat_map(|one| all.iter().map(move |other| (*one, *other))) {
+            let seen = |node, (state, deleted)| AttachmentSeen { deleted, ..on(node, "1", state) };
+            let (x, y) = (seen("a", one), seen("b", other));
+            let (Some(a), Some(b)) = (due(&x), due(&y)) else { continue };
+            let stuck = in_the_way(&x, a, std::slice::from_ref(&y)).is_some()
+                && in_the_way(&y, b, std::slice::from_ref(&x)).is_some();
+            assert!(!stuck, "{one:?} {other:?}");
         }
     }
 

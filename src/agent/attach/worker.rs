@@ -91,7 +91,7 @@ async fn step(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, No
     let rpc = match planned {
         ControllerStep::Idle | ControllerStep::ReadHandle => return Ok(Outcome::Idle),
         ControllerStep::ReportDetached => {
-            undone(agent, attachment).await?;
+            undone(agent, attachment, "no call has ever been made".into()).await?;
             return Ok(Outcome::Went);
         }
         ControllerStep::Publish => Rpc::ControllerPublishVolume,
@@ -156,11 +156,13 @@ async fn unpublish(due: &Due<'_>, attachment: &Arc<Attachment>, means: Means) ->
         }
         return Err(failure.into());
     }
+    let message = format!("detached from node {}", attachment.spec.node_name);
     match note {
-        None => Ok(undone(due.agent, attachment).await?),
+        None => undone(due.agent, attachment, message).await?,
         // Where people look: the end of an Attachment says nothing.
-        Some(note) => Ok(detached(due.agent, attachment, Some(note)).await?),
+        Some(note) => detached(due.agent, attachment, format!("{message}; {note}")).await?,
     }
+    Ok(())
 }
 
 /// The last look before a call, after all that takes time (docs/adr/0012): what it comes to if the Attachment is not as it
@@ -201,18 +203,19 @@ async fn attached(
     conclude(agent, attachment, AttachmentState::Attached, &desired, context, still).await
 }
 
-/// Says that nothing is left of what ControllerPublishVolume has made. A closed Attachment ends with that (docs/adr/0064); of any
-/// other it is written, and the leader does the rest.
-async fn undone(agent: &Agent, attachment: &Arc<Attachment>) -> Result<(), ApiError> {
+/// Ends an Attachment of which nothing is left, or writes that and why; the leader does the rest then.
+async fn undone(agent: &Agent, attachment: &Arc<Attachment>, message: String) -> Result<(), ApiError> {
     let attachments = &agent.caches.attachments;
     let newest = || {
         let found = attachments.by_uid(attachment.metadata.uid.as_deref().unwrap_or_default());
-        found.filter(|found| is_where_it_was(found, attachment))
+        found.filter(|found| is_where_it_was(found, attachment)).unwrap_or_else(|| attachment.clone())
     };
-    if let Some(closed) = newest().filter(|newest| ends_when_detached(newest)) {
+    let closed = newest();
+    let is_last = closed.metadata.finalizers.as_deref().is_some_and(|all| all == [FINALIZER]);
+    if is_last && controller_side::ends_undone(&AttachmentSeen::of(&closed)) {
         match agent.writer.free(attachments, &closed, FINALIZER).await {
             Ok(_) => {
-                tracing::info!(attachment = closed.metadata.name, "detached and freed");
+                tracing::info!(attachment = closed.metadata.name, message, "freed");
                 concluded(agent, attachment);
                 return Ok(());
             }
@@ -220,21 +223,10 @@ async fn undone(agent: &Agent, attachment: &Arc<Attachment>) -> Result<(), ApiEr
             Err(error) => tracing::debug!(attachment = closed.metadata.name, %error, "not freed"),
         }
     }
-    detached(agent, &newest().unwrap_or_else(|| attachment.clone()), None).await
+    detached(agent, &newest(), message).await
 }
 
-/// Whether moor's finalizer is all that keeps it, and nobody else has anything to do about it. Of a lost one the leader ends the
-/// claims first.
-fn ends_when_detached(attachment: &Attachment) -> bool {
-    let finalizers = attachment.metadata.finalizers.as_deref().unwrap_or_default();
-    attachment.metadata.deletion_timestamp.is_some()
-        && attachment.spec.lost.is_none()
-        && finalizers == [FINALIZER]
-}
-
-async fn detached(agent: &Agent, attachment: &Arc<Attachment>, note: Option<String>) -> Result<(), ApiError> {
-    let message = format!("detached from node {}", attachment.spec.node_name);
-    let message = note.map_or(message.clone(), |note| format!("{message}; {note}"));
+async fn detached(agent: &Agent, attachment: &Arc<Attachment>, message: String) -> Result<(), ApiError> {
     let desired = Desired::new(Reason::Detached, message);
     let context = attachment.status.as_ref().map(|s| s.publish_context.clone()).unwrap_or_default();
     conclude(agent, attachment, AttachmentState::ControllerDetached, &desired, &context, |_| true).await

@@ -21,7 +21,7 @@ pub fn plan(config: &Config, (i, att, handle): &ControllerView) -> ControllerSte
 }
 
 /// Does the step that was planned for `att`.
-pub fn act(state: &mut State, i: u8, att: Att, step: ControllerStep) {
+pub fn act(config: &Config, state: &mut State, i: u8, att: Att, step: ControllerStep) {
     let who = Actor::Controller(i);
     let handle = state.handle;
     let me = &mut state.controllers[usize::from(i)];
@@ -39,17 +39,17 @@ pub fn act(state: &mut State, i: u8, att: Att, step: ControllerStep) {
                 Call { by: who, rpc, node: att.node, uid: att.uid, mode: att.mode, claim: 0, waiting: true };
             state.calls.push(call);
         }
-        ControllerStep::ReportDetached => undone(state, i, &att),
+        ControllerStep::ReportDetached => undone(config, state, i, &att),
     }
 }
 
 /// The call that the agent waits for has ended: `Some(true)` OK, `Some(false)` a final error, `None` unknown.
-pub fn ended(state: &mut State, i: u8, rpc: Rpc, outcome: Option<bool>) {
+pub fn ended(config: &Config, state: &mut State, i: u8, rpc: Rpc, outcome: Option<bool>) {
     let me = &mut state.controllers[usize::from(i)];
     let att = me.call.take().expect("an agent that waits knows for what");
     match (rpc, outcome) {
         (Rpc::ControllerPublish, Some(true)) => write(state, i, &att, AttachmentState::Attached),
-        (_, Some(true)) => undone(state, i, &att),
+        (_, Some(true)) => undone(config, state, i, &att),
         (_, Some(false) | None) => {
             me.read = None;
             me.dirty |= 1 << att.uid;
@@ -57,13 +57,14 @@ pub fn ended(state: &mut State, i: u8, rpc: Rpc, outcome: Option<bool>) {
     }
 }
 
-/// A closed Attachment ends with that, unless it is lost; of any other it is written.
-fn undone(state: &mut State, i: u8, seen: &Att) {
+/// Ends an Attachment of which nothing is left, or writes that.
+fn undone(config: &Config, state: &mut State, i: u8, seen: &Att) {
     let who = Actor::Controller(i);
     let is_where_it_was =
         |now: &&Att| (now.uid, now.state, now.controller) == (seen.uid, seen.state, seen.controller);
     let newest = state.atts_of(who).iter().find(is_where_it_was).copied();
-    if newest.is_some_and(|newest| newest.deleted && !newest.lost && state.free_att(who, &newest)) {
+    let ends = |newest: &Att| controller_side::ends_undone(&att_seen(config, newest));
+    if newest.is_some_and(|newest| ends(&newest) && state.free_att(who, &newest)) {
         state.controllers[usize::from(i)].read = None;
     } else {
         write(state, i, seen, AttachmentState::ControllerDetached);

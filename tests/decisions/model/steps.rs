@@ -29,7 +29,7 @@ impl System {
                 leader::act(&self.config, s, Actor::Leader(*l), *step);
             }
             What::Finish(at) => leader::finish(&self.config, s, *at),
-            What::Controller(i, att, step) => controller::act(s, *i, *att, *step),
+            What::Controller(i, att, step) => controller::act(&self.config, s, *i, *att, *step),
             What::Node(n, step) => {
                 let view = node::view(s, *n);
                 node::act(s, &view, *step);
@@ -126,7 +126,7 @@ impl System {
         };
         call.waiting = false;
         match call.by {
-            Actor::Controller(i) => controller::ended(s, i, call.rpc, outcome),
+            Actor::Controller(i) => controller::ended(&self.config, s, i, call.rpc, outcome),
             Actor::Node(_) => node::ended(s, &call, outcome),
             Actor::Leader(_) | Actor::Backend => unreachable!("they make no calls"),
         }
@@ -142,7 +142,7 @@ impl System {
                 driver::effect(&self.config, s, &call);
             }
             if call.waiting {
-                controller::ended(s, i, call.rpc, None);
+                controller::ended(&self.config, s, i, call.rpc, None);
             }
         }
         for call in &mut s.calls {
