@@ -17,7 +17,7 @@ use kube::{Resource, core::ClusterResourceScope};
 use parking_lot::{Mutex, RwLock};
 use tokio::{sync::watch, time::Instant};
 
-use super::index::{Index, IndexFn, Uid};
+use super::index::{Index, IndexFn};
 use super::read::Readable;
 use super::store::{Change, Named, Origin, Store, version};
 use super::unreadable::{Unreadable, UnreadableSet};
@@ -199,7 +199,7 @@ impl<K: Cached> Cache<K> {
 
     /// Removes an object that a live GET did not find, or found under another UID. It never comes back.
     pub fn remove_confirmed(&self, uid: &str) {
-        let change = self.store.write().bury(&Uid::from(uid), u64::MAX);
+        let change = self.store.write().bury(uid, u64::MAX);
         self.notify(change);
     }
 

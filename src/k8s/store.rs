@@ -16,8 +16,9 @@ use std::{
 use hashbrown::HashTable;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
+use slab::Slab;
 
-use super::index::{Index, IndexFn, Keyed, Uid};
+use super::index::{Index, IndexFn, Keyed, Slot};
 
 /// Tombstones kept. A late response is at most one request timeout old; at the 100 deletions per
 /// second that one API server manages, this is more than a minute.
@@ -77,12 +78,12 @@ struct Entry<K> {
 
 #[derive(Default)]
 struct Tombstones {
-    left_at: HashMap<Uid, u64>,
-    order: VecDeque<Uid>,
+    left_at: HashMap<Arc<str>, u64>,
+    order: VecDeque<Arc<str>>,
 }
 
 impl Tombstones {
-    fn put(&mut self, uid: &Uid, version: u64) {
+    fn put(&mut self, uid: &str, version: u64) {
         if let Some(known) = self.left_at.get_mut(uid) {
             *known = version.max(*known);
             return;
@@ -92,16 +93,18 @@ impl Tombstones {
         {
             self.left_at.remove(&oldest);
         }
+        let uid: Arc<str> = uid.into();
         self.left_at.insert(uid.clone(), version);
-        self.order.push_back(uid.clone());
+        self.order.push_back(uid);
     }
 }
 
 /// Objects of one kind.
 pub(super) struct Store<K> {
-    entries: HashMap<Uid, Entry<K>>,
-    /// UIDs by the names of their objects, which are not kept a second time.
-    names: HashTable<Uid>,
+    entries: Slab<Entry<K>>,
+    /// Where the objects are, by their UIDs and by their names, which are not kept a second time.
+    uids: HashTable<Slot>,
+    names: HashTable<Slot>,
     hasher: RandomState,
     indexes: Vec<Keyed<K>>,
     tombstones: Tombstones,
@@ -113,7 +116,8 @@ impl<K: Resource> Store<K> {
     /// An empty store fed by this many streams (at most 8).
     pub fn new(streams: u8) -> Self {
         Self {
-            entries: HashMap::new(),
+            entries: Slab::new(),
+            uids: HashTable::new(),
             names: HashTable::new(),
             hasher: RandomState::new(),
             indexes: Vec::new(),
@@ -131,66 +135,72 @@ impl<K: Resource> Store<K> {
     /// Takes in an object as of its resourceVersion.
     pub fn put(&mut self, object: K, origin: Origin) -> Vec<Change<K>> {
         let meta = object.meta();
-        let Some(uid) = meta.uid.as_deref().map(Uid::from) else { return Vec::new() };
+        let Some(uid) = meta.uid.as_deref() else { return Vec::new() };
         let version = version(meta);
         self.highest = self.highest.max(version);
-        if self.tombstones.left_at.get(&uid).is_some_and(|left| version <= *left) {
+        if self.tombstones.left_at.get(uid).is_some_and(|left| version <= *left) {
             return Vec::new();
         }
         if finished(meta) {
-            return self.bury(&uid, u64::MAX).into_iter().collect();
+            return self.bury(uid, u64::MAX).into_iter().collect();
         }
         let mut changes = Vec::new();
-        if let Some(holder) = self.uid_of(Named::of(meta)).filter(|holder| **holder != uid).cloned() {
+        if let Some(holder) = self.slot_named(Named::of(meta)).map(|slot| &self.entries[slot])
+            && holder.uid() != uid
+        {
             // Names are taken in the order of resource versions: the older of the two no longer exists.
-            if self.entries.get(&holder).is_some_and(|entry| entry.version > version) {
-                self.tombstones.put(&uid, u64::MAX);
+            if holder.version > version {
+                self.tombstones.put(uid, u64::MAX);
                 return changes;
             }
-            changes.extend(self.bury(&holder, u64::MAX));
+            let holder = holder.object.clone();
+            changes.extend(self.bury(uid_of(holder.meta()), u64::MAX));
         }
-        changes.extend(self.insert(uid, object, version, origin));
+        changes.extend(self.insert(object, version, origin));
         changes
     }
 
-    fn insert(&mut self, uid: Uid, object: K, version: u64, origin: Origin) -> Option<Change<K>> {
-        if let Some(entry) = self.entries.get_mut(&uid) {
+    fn insert(&mut self, object: K, version: u64, origin: Origin) -> Option<Change<K>> {
+        let object = Arc::new(object);
+        if let Some(slot) = self.slot_of(uid_of(object.meta())) {
+            let entry = &mut self.entries[slot];
             entry.mark(origin);
             // The same version is the same content: our own write, echoed by the watch, is no news.
             if version <= entry.version {
                 return None;
             }
-            let object = Arc::new(object);
             let old = std::mem::replace(&mut entry.object, object.clone());
             entry.version = version;
             for index in &mut self.indexes {
-                index.update(&uid, Some(&old), Some(&object));
+                index.update(slot, Some(&old), Some(&object));
             }
             return Some(Change { old: Some(old), new: Some(object) });
         }
-        let object = Arc::new(object);
-        for index in &mut self.indexes {
-            index.update(&uid, None, Some(&object));
-        }
         let mut entry = Entry { object: object.clone(), version, seen: 0, unseen: Some(0) };
         entry.mark(origin);
-        self.entries.insert(uid.clone(), entry);
-        let Self { names, entries, hasher, .. } = self;
-        let hash = |uid: &Uid| entries.get(uid).map_or(0, |entry| entry.named().hash(hasher));
-        names.insert_unique(hash(&uid), uid, hash);
+        let slot = self.entries.insert(entry);
+        for index in &mut self.indexes {
+            index.update(slot, None, Some(&object));
+        }
+        let Self { uids, names, entries, hasher, .. } = self;
+        let by_uid = |slot: &Slot| hasher.hash_one(entries[*slot].uid());
+        uids.insert_unique(by_uid(&slot), slot, by_uid);
+        let by_name = |slot: &Slot| entries[*slot].named().hash(hasher);
+        names.insert_unique(by_name(&slot), slot, by_name);
         Some(Change { old: None, new: Some(object) })
     }
 
     /// A stream delivered DELETED: the object has left its selection or is gone. While another stream
     /// has it, it stays, and the change says only that somebody should look.
     pub fn leave(&mut self, meta: &ObjectMeta, stream: u8) -> Vec<Change<K>> {
-        let Some(uid) = meta.uid.as_deref().map(Uid::from) else { return Vec::new() };
+        let Some(uid) = meta.uid.as_deref() else { return Vec::new() };
         let version = version(meta);
         self.highest = self.highest.max(version);
-        let Some(entry) = self.entries.get_mut(&uid) else {
-            self.tombstones.put(&uid, version);
+        let Some(slot) = self.slot_of(uid) else {
+            self.tombstones.put(uid, version);
             return Vec::new();
         };
+        let entry = &mut self.entries[slot];
         entry.seen &= !bit(stream);
         entry.unseen = None;
         if entry.seen != 0 {
@@ -198,7 +208,7 @@ impl<K: Resource> Store<K> {
             return vec![Change { old: Some(object.clone()), new: Some(object) }];
         }
         let left = version.max(entry.version);
-        self.bury(&uid, left).into_iter().collect()
+        self.bury(uid, left).into_iter().collect()
     }
 
     /// A stream has listed everything it selects as of `version`: what it had and did not list has
@@ -207,8 +217,8 @@ impl<K: Resource> Store<K> {
         self.highest = self.highest.max(version);
         let all = bits(self.streams);
         let mut left = Vec::new();
-        for (uid, entry) in &mut self.entries {
-            if entry.version > version || listed.contains(&**uid) {
+        for (_, entry) in &mut self.entries {
+            if entry.version > version || listed.contains(entry.uid()) {
                 continue;
             }
             entry.seen &= !bit(stream);
@@ -216,35 +226,42 @@ impl<K: Resource> Store<K> {
                 *unseen |= bit(stream);
             }
             if entry.seen == 0 && entry.unseen.is_none_or(|unseen| unseen == all) {
-                left.push(uid.clone());
+                left.push(entry.object.clone());
             }
         }
-        left.iter().filter_map(|uid| self.bury(uid, version)).collect()
+        left.iter().filter_map(|object| self.bury(uid_of(object.meta()), version)).collect()
     }
 
     /// Removes a UID for good: a live GET has shown that it is gone.
-    pub fn bury(&mut self, uid: &Uid, version: u64) -> Option<Change<K>> {
+    pub fn bury(&mut self, uid: &str, version: u64) -> Option<Change<K>> {
         self.tombstones.put(uid, version);
-        let entry = self.entries.remove(uid)?;
-        if let Ok(name) = self.names.find_entry(entry.named().hash(&self.hasher), |one| one == uid) {
-            name.remove();
+        let slot = self.slot_of(uid)?;
+        let entry = self.entries.remove(slot);
+        let by_uid = self.hasher.hash_one(entry.uid());
+        let by_name = entry.named().hash(&self.hasher);
+        for (table, hash) in [(&mut self.uids, by_uid), (&mut self.names, by_name)] {
+            if let Ok(found) = table.find_entry(hash, |one| *one == slot) {
+                found.remove();
+            }
         }
         for index in &mut self.indexes {
-            index.update(uid, Some(&entry.object), None);
+            index.update(slot, Some(&entry.object), None);
         }
         Some(Change { old: Some(entry.object), new: None })
     }
 
     pub fn by_name(&self, named: Named<'_>) -> Option<Arc<K>> {
-        self.by_uid(self.uid_of(named)?)
+        self.slot_named(named).map(|slot| self.entries[slot].object.clone())
     }
 
     pub fn by_uid(&self, uid: &str) -> Option<Arc<K>> {
-        self.entries.get(uid).map(|entry| entry.object.clone())
+        self.slot_of(uid).map(|slot| self.entries[slot].object.clone())
     }
 
+    /// The objects under a key of an index, in no order.
     pub fn by_index(&self, index: Index, key: &str) -> Vec<Arc<K>> {
-        self.keyed(index).flat_map(|keyed| keyed.under(key)).filter_map(|uid| self.by_uid(uid)).collect()
+        let slots = self.keyed(index).flat_map(|keyed| keyed.under(key));
+        slots.map(|slot| self.entries[slot].object.clone()).collect()
     }
 
     /// The number of objects under a key of an index.
@@ -254,11 +271,12 @@ impl<K: Resource> Store<K> {
 
     /// Of each key of an index one object.
     pub fn one_of_each(&self, index: Index) -> Vec<Arc<K>> {
-        self.keyed(index).flat_map(Keyed::one_of_each).filter_map(|uid| self.by_uid(uid)).collect()
+        let slots = self.keyed(index).flat_map(Keyed::one_of_each);
+        slots.map(|slot| self.entries[slot].object.clone()).collect()
     }
 
     pub fn all(&self) -> Vec<Arc<K>> {
-        self.entries.values().map(|entry| entry.object.clone()).collect()
+        self.entries.iter().map(|(_, entry)| entry.object.clone()).collect()
     }
 
     /// The newest resourceVersion that has been seen of this kind, from anywhere.
@@ -270,13 +288,26 @@ impl<K: Resource> Store<K> {
         self.indexes.iter().filter(move |keyed| keyed.index == index)
     }
 
-    fn uid_of(&self, named: Named<'_>) -> Option<&Uid> {
-        let has_it = |uid: &Uid| self.entries.get(uid).is_some_and(|entry| entry.named() == named);
-        self.names.find(named.hash(&self.hasher), has_it)
+    fn slot_of(&self, uid: &str) -> Option<Slot> {
+        let has_it = |slot: &Slot| self.entries[*slot].uid() == uid;
+        self.uids.find(self.hasher.hash_one(uid), has_it).copied()
+    }
+
+    fn slot_named(&self, named: Named<'_>) -> Option<Slot> {
+        let has_it = |slot: &Slot| self.entries[*slot].named() == named;
+        self.names.find(named.hash(&self.hasher), has_it).copied()
     }
 }
 
+fn uid_of(meta: &ObjectMeta) -> &str {
+    meta.uid.as_deref().unwrap_or_default()
+}
+
 impl<K: Resource> Entry<K> {
+    fn uid(&self) -> &str {
+        uid_of(self.object.meta())
+    }
+
     fn named(&self) -> Named<'_> {
         Named::of(self.object.meta())
     }

@@ -91,7 +91,7 @@ fn what_left_a_selection_may_come_back_with_a_newer_version() {
 fn a_uid_confirmed_gone_never_comes_back() {
     let mut store = Store::new(1);
     store.put(object("v", "u1", 5), A);
-    store.bury(&Uid::from("u1"), u64::MAX);
+    store.bury("u1", u64::MAX);
     assert_eq!(versions(&store.put(object("v", "u1", 1_000), A)), []);
 }
 
@@ -191,7 +191,7 @@ fn indexes_follow_changes_and_removal() {
 fn tombstones_are_bounded() {
     let mut store: Store<ConfigMap> = Store::new(1);
     for n in 0..TOMBSTONES + 10 {
-        store.bury(&Uid::from(format!("u{n}")), u64::MAX);
+        store.bury(&format!("u{n}"), u64::MAX);
     }
     assert_eq!(store.tombstones.left_at.len(), TOMBSTONES);
     assert_eq!(store.tombstones.order.len(), TOMBSTONES);
