@@ -205,6 +205,8 @@ impl Cluster {
             let all_processes = all_processes(&self.directory, name);
             let namespace = all_processes.join(namespace.strip_prefix("/proc").unwrap());
             command.env("MOOR_NODE_MOUNT_NAMESPACE", namespace);
+            // As the chart has it.
+            command.env("MALLOC_ARENA_MAX", "1");
         }
         command
     }
