@@ -154,7 +154,7 @@ pub struct Fixed {
     pub read_only: bool,
     /// How the volume is staged. Of an Attachment that was made for a Pod the flags are those that kubelet gave for it.
     #[serde(default)]
-    pub mount_options: MountOptions,
+    pub mount_options: Sparse<MountOptions>,
     /// The group that the driver gives the volume to, where kubelet leaves that to the driver (CSI VOLUME_MOUNT_GROUP).
     #[serde(default, deserialize_with = "none_if_empty", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(max = 128), extend("default" = ""))]

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::sparse::Empty;
+
 /// Who may use a volume at the same time, in CSI's seven modes (CSI VolumeCapability.AccessMode).
 ///
 /// "Single node" counts nodes, not consumers: several claims on one node may share a volume.
@@ -94,6 +96,10 @@ pub struct MountOptions {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::schema::mount_flags")]
     pub mount_flags: Vec<String>,
+}
+
+impl Empty for MountOptions {
+    const EMPTY: &'static Self = &Self { fs_type: None, mount_flags: Vec::new() };
 }
 
 impl std::fmt::Debug for MountOptions {

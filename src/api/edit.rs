@@ -134,7 +134,7 @@ mod tests {
         let mut volume = Volume::new("data", VolumeSpec::default());
         volume.spec.capabilities = vec![one(AccessMode::SingleNodeWriter), one(AccessMode::MultiNodeReader)];
         volume.spec.mount_options =
-            Some(MountOptions { mount_flags: vec!["new".into()], ..MountOptions::default() });
+            Some(Box::new(MountOptions { mount_flags: vec!["new".into()], ..MountOptions::default() }));
         assert_eq!((volume.uses().len(), volume.mount_flags()), (2, &["new".to_owned()][..]));
         let granted = GrantedUse {
             capabilities: vec![one(AccessMode::SingleNodeReader), one(AccessMode::SingleNodeWriter)],

@@ -118,7 +118,7 @@ pub struct VolumeSpec {
     pub create_name: Option<String>,
     /// Create: what the volume is made from, in this namespace. Absent: it is empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<VolumeSource>,
+    pub source: Option<Box<VolumeSource>>,
     /// Register: the volume's context as its driver gave it at creation.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "super::schema::string_map")]
@@ -131,7 +131,7 @@ pub struct VolumeSpec {
     /// How the volume is staged; claims share it. mountFlags may be changed once the Volume is Ready, and count when it is
     /// staged next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mount_options: Option<MountOptions>,
+    pub mount_options: Option<Box<MountOptions>>,
     /// Attach the volume without the right to write, where the driver can do that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,

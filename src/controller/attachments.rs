@@ -95,7 +95,7 @@ fn attachment_spec(
             attachment_mode: claim.spec.attachment_mode,
             read_only: (volume.spec.read_only || attaches_read_only(&ClaimSeen::of(claim)))
                 && controller_has(PUBLISH_READONLY),
-            mount_options: staged_with(volume, claim),
+            mount_options: staged_with(volume, claim).into(),
             volume_mount_group: claim.spec.pod.as_ref().and_then(|pod| pod.volume_mount_group.clone()),
             volume_context: status.volume_context.clone(),
             secrets: volume.spec.secrets.as_deref().cloned().unwrap_or_default().into(),

@@ -48,8 +48,7 @@ pub(crate) async fn report_ready(
     handle: Option<&Arc<VolumeHandle>>,
 ) -> Result<bool, ApiError> {
     let id = handle_of(volume);
-    let message = format!("claims are granted; the driver calls it {}", id.unwrap_or_default());
-    let ready = Desired { reason: Reason::Ready, message };
+    let ready = Desired::new(Reason::Ready, "claims are granted");
     let change = |status: &mut VolumeStatus| {
         status.state = VolumeState::Ready;
         status.volume_handle = id.map(str::to_owned);

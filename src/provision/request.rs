@@ -232,9 +232,9 @@ impl Wanted<'_> {
             parameters,
             mutable_parameters,
             create_name: Some(name.clone()),
-            source,
+            source: source.map(Box::new),
             capabilities,
-            mount_options,
+            mount_options: mount_options.map(Box::new),
             secrets: Some(refs).filter(|refs| !refs.is_empty()).map(Box::new),
             topology: topology.map(Box::new),
             // Whoever deletes the Volume by hand leaves the storage. What becomes of it is decided when the

@@ -10,7 +10,8 @@ fn volume(granted: &[&str], asked: &[&str]) -> Volume {
     let flags = |flags: &[&str]| flags.iter().map(|flag| (*flag).to_owned()).collect::<Vec<_>>();
     let mut volume = Volume::default();
     volume.spec.capabilities = vec![VolumeUse::default()];
-    volume.spec.mount_options = Some(MountOptions { mount_flags: flags(asked), ..MountOptions::default() });
+    volume.spec.mount_options =
+        Some(Box::new(MountOptions { mount_flags: flags(asked), ..MountOptions::default() }));
     let granted = GrantedUse { capabilities: vec![VolumeUse::default()], mount_flags: flags(granted) };
     let edit = Edit { number: 4, asked: GrantedUse::asked(&volume.spec) };
     volume.spec.assignment = Some(VolumeAssignment {

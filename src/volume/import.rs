@@ -62,7 +62,7 @@ pub fn volume_of(persistent: &PersistentVolume, place: Place<'_>) -> Option<Volu
             volume_handle: Some(csi.volume_handle.clone()),
             volume_context: csi.volume_attributes.as_ref().map(of_driver).unwrap_or_default(),
             capabilities: uses(spec.access_modes.iter().flatten(), is_block),
-            mount_options: has_options.then_some(MountOptions { fs_type, mount_flags }),
+            mount_options: has_options.then(|| Box::new(MountOptions { fs_type, mount_flags })),
             read_only: csi.read_only == Some(true),
             secrets: (!secrets.is_empty()).then(|| secrets.into()),
             deletion_policy: Some(DeletionPolicy::Retain),

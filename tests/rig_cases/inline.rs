@@ -125,7 +125,8 @@ async fn it_is_mounted_as_the_volume_says(cluster: Arc<Cluster>) {
     secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
     let mut strict = volume("data");
     let flags = ["nosuid", "noexec"].map(str::to_owned).to_vec();
-    strict.spec.mount_options = Some(MountOptions { mount_flags: flags.clone(), ..MountOptions::default() });
+    strict.spec.mount_options =
+        Some(Box::new(MountOptions { mount_flags: flags.clone(), ..MountOptions::default() }));
     strict.spec.secrets = serde_json::from_value(json!({ "nodePublish": "credentials" })).unwrap();
     rig.make_volume(&strict).await;
     rig.until_volume_ready("data").await;
@@ -219,7 +220,7 @@ async fn what_a_pod_may_not_have_is_refused_before_any_call(cluster: Arc<Cluster
     let xfs = Wish { fs_type: "xfs".to_owned(), ..naming("typed") };
     let mut typed = volume("typed");
     typed.spec.mount_options =
-        Some(MountOptions { fs_type: Some("ext4".to_owned()), ..MountOptions::default() });
+        Some(Box::new(MountOptions { fs_type: Some("ext4".to_owned()), ..MountOptions::default() }));
     rig.make_volume(&typed).await;
     for (pod, wish, words) in [
         ("pod-a", naming("none"), "there is no Volume default/none"),

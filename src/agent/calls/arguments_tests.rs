@@ -14,7 +14,8 @@ fn attachment() -> Attachment {
     let fixed = Fixed {
         node_id: "id-1".into(),
         read_only: true,
-        mount_options: MountOptions { fs_type: Some("xfs".into()), mount_flags: vec!["noatime".into()] },
+        mount_options: MountOptions { fs_type: Some("xfs".into()), mount_flags: vec!["noatime".into()] }
+            .into(),
         volume_context: map("volume"),
         attach: true,
         stage: true,
@@ -151,10 +152,10 @@ fn every_call_that_takes_secrets_gets_them() {
 fn every_call_hides_the_flags_of_the_one_that_it_goes_on_from() {
     let (mut attachment, mut claim, mut volume) = (attachment(), claim(), volume());
     let options = |flag: &str| MountOptions { fs_type: None, mount_flags: vec![flag.to_owned()] };
-    attachment.spec.fixed.mount_options = options("password=one");
+    attachment.spec.fixed.mount_options = options("password=one").into();
     claim.spec.mount_options = Some(ClaimMountOptions { mount_flags: vec!["password=two".to_owned()] });
     volume.spec.volume_handle = Some("registered".into());
-    volume.spec.mount_options = Some(options("password=three"));
+    volume.spec.mount_options = Some(Box::new(options("password=three")));
     assert_eq!(controller_unpublish(&attachment, Secrets::none()).earlier_flags, ["password=one"]);
     let path = HostPath::recorded("/p");
     let publish = node_publish(&attachment, &claim, &path, &path, Secrets::none());
@@ -174,7 +175,7 @@ fn validation_asks_for_every_use_with_its_options() {
     let mut volume = volume();
     volume.spec.volume_handle = Some("registered".into());
     volume.spec.mount_options =
-        Some(MountOptions { fs_type: Some("xfs".into()), mount_flags: vec!["noatime".into()] });
+        Some(Box::new(MountOptions { fs_type: Some("xfs".into()), mount_flags: vec!["noatime".into()] }));
     let reader = VolumeUse { access_mode: AccessMode::MultiNodeReader, ..VolumeUse::default() };
     volume.spec.capabilities.push(reader);
     let asked = validate(&volume, &GrantedUse::of(&volume), Secrets::none(), SingleNode::WriterOnly)
@@ -223,7 +224,7 @@ fn volume() -> Volume {
         capacity_limit: Some(Quantity("2G".into())),
         parameters: map("parameter"),
         capabilities: vec![VolumeUse::default()],
-        mount_options: Some(MountOptions { fs_type: Some("ext4".into()), mount_flags: Vec::new() }),
+        mount_options: Some(Box::new(MountOptions { fs_type: Some("ext4".into()), mount_flags: Vec::new() })),
         topology: Some(Box::new(TopologyRequest {
             required: vec![Segments { segments: map("zone") }],
             preferred: vec![],

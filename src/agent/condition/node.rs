@@ -248,6 +248,7 @@ async fn report(agent: &Agent, attachment: &Arc<Attachment>, look: &Look) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::capability::MountOptions;
 
     fn told(unit: Unit, total: i64, used: i64, available: i64) -> wire::VolumeUsage {
         wire::VolumeUsage { unit: unit.into(), total, used, available }
@@ -271,9 +272,12 @@ mod tests {
         assert!(!is_written(&attachment));
         attachment.spec.access_mode = AccessMode::SingleNodeWriter;
         assert!(is_written(&attachment));
-        attachment.spec.fixed.mount_options.mount_flags = vec!["noatime,ro".into(), "rota".into()];
+        attachment.spec.fixed.mount_options =
+            MountOptions { mount_flags: vec!["noatime,ro".into(), "rota".into()], ..MountOptions::default() }
+                .into();
         assert!(!is_written(&attachment));
-        attachment.spec.fixed.mount_options.mount_flags = vec!["errors=remount-ro".into()];
+        attachment.spec.fixed.mount_options =
+            MountOptions { mount_flags: vec!["errors=remount-ro".into()], ..MountOptions::default() }.into();
         assert!(is_written(&attachment));
         attachment.spec.fixed.read_only = true;
         assert!(!is_written(&attachment));

@@ -70,7 +70,7 @@ fn what_a_volume_is_not_it_is_not_for_a_pod() {
     let mut xfs = volume(&[AccessMode::SingleNodeWriter], AttachmentMode::FileSystem);
     assert!(mode_of(&xfs, &with_fs_type("ext4")).is_ok());
     xfs.spec.mount_options =
-        Some(MountOptions { fs_type: Some("xfs".to_owned()), ..MountOptions::default() });
+        Some(Box::new(MountOptions { fs_type: Some("xfs".to_owned()), ..MountOptions::default() }));
     assert!(mode_of(&xfs, &with_fs_type("xfs")).is_ok() && mode_of(&xfs, &with_fs_type("")).is_ok());
     let refused = mode_of(&xfs, &with_fs_type("ext4")).unwrap_err();
     assert!(refused.contains("fsType is ext4, and Volume data is xfs"), "{refused}");

@@ -32,7 +32,8 @@ impl Pass {
         let Some(claim) = view.claims.get(claim) else { return Ok(()) };
         let target = view.stored.get(uid).and_then(|s| s.record.targets.get(&ClaimUid::of(&claim.metadata)));
         let Some(path) = target.map(|t| t.path.clone()) else { return Ok(()) };
-        let message = format!("mounted at {path} on node {}", self.agent.node_name);
+        // Where is in status.targetPath.
+        let message = format!("mounted on node {}", self.agent.node_name);
         let desired = Desired::new(Reason::Published, message);
         self.report(claim, desired, |status| {
             status.state = ClaimState::Ready;

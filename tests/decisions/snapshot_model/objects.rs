@@ -115,10 +115,10 @@ pub fn copied(config: &Config, copied: &Copied) -> Volume {
     let mut volume = Volume { metadata: meta("copied", copied.held, copied.deleted), ..Volume::default() };
     volume.spec.plugin_name = "plugin".into();
     volume.spec.capacity = Some(Quantity("1Mi".into()));
-    volume.spec.source = Some(VolumeSource {
+    volume.spec.source = Some(Box::new(VolumeSource {
         snapshot_name: Some("kept".into()),
         volume_name: config.group.then(|| "origin".into()),
-    });
+    }));
     volume.spec.assignment = (copied.order != Order::None).then(|| VolumeAssignment {
         controller: Some(controller()),
         source: Some(Box::new(AssignedSource {

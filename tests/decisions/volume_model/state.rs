@@ -323,7 +323,7 @@ pub fn object(v: u8, vol: &Vol) -> Volume {
     let asked = usage(vol.used);
     volume.spec.capabilities = asked.capabilities;
     volume.spec.mount_options =
-        Some(MountOptions { mount_flags: asked.mount_flags, ..MountOptions::default() });
+        Some(Box::new(MountOptions { mount_flags: asked.mount_flags, ..MountOptions::default() }));
     let status = volume.status.get_or_insert_default();
     status.state = vol.state;
     status.volume_handle =

@@ -25,7 +25,7 @@ fn edited(operation: VolumeOperation, granted: &GrantedUse, asked: &GrantedUse) 
     row.volume.spec.assignment.as_mut().unwrap().granted = Some(granted.clone());
     row.volume.spec.capabilities.clone_from(&asked.capabilities);
     row.volume.spec.mount_options =
-        Some(MountOptions { mount_flags: asked.mount_flags.clone(), ..MountOptions::default() });
+        Some(Box::new(MountOptions { mount_flags: asked.mount_flags.clone(), ..MountOptions::default() }));
     row
 }
 
@@ -91,7 +91,7 @@ fn an_answer_counts_for_what_was_asked_and_for_nothing_else() {
     follow(&mut row);
     answer(&mut row, None);
     row.volume.spec.mount_options =
-        Some(MountOptions { mount_flags: vec!["noatime".into()], ..MountOptions::default() });
+        Some(Box::new(MountOptions { mount_flags: vec!["noatime".into()], ..MountOptions::default() }));
     assert_eq!(follow(&mut row), Revalidate, "it has not heard of these flags");
     assert_eq!(row.volume.edit().unwrap().number, 2);
     assert_eq!((row.plan(), row.volume.uses()), (VolumeStep::Idle, vec![WRITER]));
@@ -160,7 +160,7 @@ fn flags_need_the_right_to_choose_them() {
     row.volume.spec.mount_options = None;
     assert_eq!(step(&row).operation, Revalidate);
     row.volume.spec.mount_options =
-        Some(MountOptions { mount_flags: vec!["new".into()], ..MountOptions::default() });
+        Some(Box::new(MountOptions { mount_flags: vec!["new".into()], ..MountOptions::default() }));
     row.not_allowed = None;
     assert_eq!(step(&row).operation, Revalidate);
 }

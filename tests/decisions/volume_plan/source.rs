@@ -55,7 +55,7 @@ fn from(source: Source) -> Row {
         Source::Snapshot(_) => (None, Some("kept".into())),
         Source::Member(_, member) => (member.map(str::to_owned), Some("kept".into())),
     };
-    row.volume.spec.source = Some(VolumeSource { volume_name, snapshot_name });
+    row.volume.spec.source = Some(Box::new(VolumeSource { volume_name, snapshot_name }));
     row.source = source;
     row
 }
