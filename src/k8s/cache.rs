@@ -148,8 +148,7 @@ impl<K: Cached> Cache<K> {
         self.store.read().by_uid(uid)
     }
 
-    /// The objects that `index` files under `key`, in the order of their UIDs. An index that was never
-    /// added finds nothing.
+    /// The objects that `index` files under `key`, in no order. An index that was never added finds nothing.
     #[must_use]
     pub fn by_index(&self, index: Index, key: &str) -> Vec<Arc<K>> {
         self.store.read().by_index(index, key)

@@ -49,7 +49,7 @@ impl<K> Keyed<K> {
             return;
         }
         for key in before {
-            if let Entry::Occupied(mut found) = self.entry(&key)
+            if let Entry::Occupied(mut found) = self.entry(self.digest(&key))
                 && found.get_mut().1.remove(slot)
             {
                 found.remove();
@@ -57,7 +57,7 @@ impl<K> Keyed<K> {
         }
         for key in after {
             let digest = self.digest(&key);
-            match self.entry(&key) {
+            match self.entry(digest) {
                 Entry::Occupied(mut found) => found.get_mut().1.insert(slot),
                 Entry::Vacant(none) => drop(none.insert((digest, Slots::One(slot)))),
             }
@@ -94,8 +94,7 @@ impl<K> Keyed<K> {
         self.map.find(digest[0], |(one, _)| *one == digest).map(|(_, slots)| slots)
     }
 
-    fn entry(&mut self, key: &str) -> Entry<'_, (Digest, Slots)> {
-        let digest = self.digest(key);
+    fn entry(&mut self, digest: Digest) -> Entry<'_, (Digest, Slots)> {
         self.map.entry(digest[0], |(one, _)| *one == digest, |(one, _)| one[0])
     }
 }

@@ -161,7 +161,6 @@ impl<K: Resource> Store<K> {
     }
 
     fn insert(&mut self, object: K, version: u64, origin: Origin) -> Option<Change<K>> {
-        let object = Arc::new(object);
         if let Some(slot) = self.slot_of(uid_of(object.meta())) {
             let entry = &mut self.entries[slot];
             entry.mark(origin);
@@ -169,6 +168,11 @@ impl<K: Resource> Store<K> {
             if version <= entry.version {
                 return None;
             }
+            // No API server lets an object change its name, and the table of names could not follow.
+            if entry.named() != Named::of(object.meta()) {
+                return None;
+            }
+            let object = Arc::new(object);
             let old = std::mem::replace(&mut entry.object, object.clone());
             entry.version = version;
             for index in &mut self.indexes {
@@ -176,6 +180,7 @@ impl<K: Resource> Store<K> {
             }
             return Some(Change { old: Some(old), new: Some(object) });
         }
+        let object = Arc::new(object);
         let mut entry = Entry { object: object.clone(), version, seen: 0, unseen: Some(0) };
         entry.mark(origin);
         let slot = self.entries.insert(entry);
@@ -251,17 +256,17 @@ impl<K: Resource> Store<K> {
     }
 
     pub fn by_name(&self, named: Named<'_>) -> Option<Arc<K>> {
-        self.slot_named(named).map(|slot| self.entries[slot].object.clone())
+        self.slot_named(named).map(|slot| self.object(slot))
     }
 
     pub fn by_uid(&self, uid: &str) -> Option<Arc<K>> {
-        self.slot_of(uid).map(|slot| self.entries[slot].object.clone())
+        self.slot_of(uid).map(|slot| self.object(slot))
     }
 
     /// The objects under a key of an index, in no order.
     pub fn by_index(&self, index: Index, key: &str) -> Vec<Arc<K>> {
         let slots = self.keyed(index).flat_map(|keyed| keyed.under(key));
-        slots.map(|slot| self.entries[slot].object.clone()).collect()
+        slots.map(|slot| self.object(slot)).collect()
     }
 
     /// The number of objects under a key of an index.
@@ -272,7 +277,7 @@ impl<K: Resource> Store<K> {
     /// Of each key of an index one object.
     pub fn one_of_each(&self, index: Index) -> Vec<Arc<K>> {
         let slots = self.keyed(index).flat_map(Keyed::one_of_each);
-        slots.map(|slot| self.entries[slot].object.clone()).collect()
+        slots.map(|slot| self.object(slot)).collect()
     }
 
     pub fn all(&self) -> Vec<Arc<K>> {
@@ -282,6 +287,10 @@ impl<K: Resource> Store<K> {
     /// The newest resourceVersion that has been seen of this kind, from anywhere.
     pub fn highest(&self) -> u64 {
         self.highest
+    }
+
+    fn object(&self, slot: Slot) -> Arc<K> {
+        self.entries[slot].object.clone()
     }
 
     fn keyed(&self, index: Index) -> impl Iterator<Item = &Keyed<K>> {

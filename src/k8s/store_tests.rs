@@ -196,3 +196,15 @@ fn tombstones_are_bounded() {
     assert_eq!(store.tombstones.left_at.len(), TOMBSTONES);
     assert_eq!(store.tombstones.order.len(), TOMBSTONES);
 }
+
+/// No API server lets it change.
+#[test]
+fn an_object_keeps_its_name() {
+    let mut store = Store::new(1);
+    store.put(object("v", "u1", 1), A);
+    assert!(store.put(object("w", "u1", 2), A).is_empty());
+    assert_eq!((known(&store, "v"), known(&store, "w")), (Some(1), None));
+    store.put(object("w", "u2", 3), A);
+    store.bury("u1", u64::MAX);
+    assert_eq!((known(&store, "v"), known(&store, "w")), (None, Some(3)));
+}
