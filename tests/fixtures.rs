@@ -80,7 +80,7 @@ pub fn attachment(uid: &str) -> AttachmentSeen {
 
 /// The instance of all controller calls.
 pub fn controller() -> ControllerRef {
-    ControllerRef { instance: "controller".into(), agent: NODE.into(), tenure: 0 }
+    ControllerRef::new("controller", NODE, 0)
 }
 
 /// The VolumeHandle, which is open.

@@ -178,7 +178,7 @@ mod tests {
             attachment.metadata.name = Some(name.into());
             attachment.metadata.uid = Some(name.into());
             attachment.spec.node_name = node.into();
-            attachment.spec.controller = Some(ControllerRef { agent: agent.into(), ..Default::default() });
+            attachment.spec.controller = Some(ControllerRef::new("", agent, 0));
             caches.attachments.apply(attachment);
         }
         let mut names: Vec<_> = caches.attachments.all().iter().map(|a| a.name_any()).collect();

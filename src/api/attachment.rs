@@ -7,6 +7,7 @@ use kube::CustomResource;
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
+pub use super::caller::ControllerRef;
 use super::capability::{AccessMode, AttachmentMode, MountOptions};
 use super::conditions::{CallFailure, Condition};
 use super::health::HealthFinding;
@@ -89,29 +90,6 @@ pub struct VolumeRef {
     /// Its UID.
     #[schemars(length(max = 63))]
     pub uid: String,
-}
-
-/// The controller instance that makes an Attachment's or a Volume's calls. It is a lock.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ControllerRef {
-    /// Name of the PluginInstance.
-    #[schemars(length(max = 253))]
-    pub instance: String,
-    /// The agent that makes the calls, by the name of its node.
-    #[schemars(length(max = 253))]
-    pub agent: String,
-    /// The tenure of the instance in which it was given the calls. It makes none that it was given in an earlier one than it
-    /// is in.
-    #[serde(default, skip_serializing_if = "is_first")]
-    #[schemars(range(min = 0))]
-    pub tenure: i64,
-}
-
-/// Whether an instance was never relieved, which is the rule, and is not written.
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-pub(super) fn is_first(tenure: &i64) -> bool {
-    *tenure == 0
 }
 
 /// What an Attachment needs to be made and undone, copied so that it survives the objects it came from. Each field is required or

@@ -7,7 +7,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::attachment::is_first;
+use super::caller::is_first;
 use super::conditions::{Condition, READY, Reason, UNDONE, find, find_as};
 use super::storage::StorageReport;
 

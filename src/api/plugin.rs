@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::allow::Allow;
-use super::attachment::{ControllerRef, is_first};
+use super::caller::{ControllerRef, is_first};
 use super::conditions::Condition;
 use super::instance::Capabilities;
 use super::kubernetes::Kubernetes;

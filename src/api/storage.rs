@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::attachment::is_first;
+use super::caller::is_first;
 
 /// Most orphans, and most objects without storage, that one status names.
 pub const MAX_NAMED: usize = 64;

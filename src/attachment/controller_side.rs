@@ -100,7 +100,7 @@ mod tests {
     use crate::fixtures;
 
     fn at(instance: &str) -> ControllerRef {
-        ControllerRef { instance: instance.into(), agent: instance.into(), tenure: 0 }
+        ControllerRef::new(instance, instance, 0)
     }
 
     #[test]

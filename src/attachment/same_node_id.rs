@@ -110,7 +110,7 @@ mod tests {
     fn two_twins_never_wait_for_each_other() {
         let handle = fixtures::handle();
         let due = |seen: &AttachmentSeen| {
-            let at = fixtures::controller().instance;
+            let at = fixtures::controller().instance.clone();
             Some(plan(seen, &at, &HandleRead::Read(Some(&handle)))).filter(|step| matters(seen, *step))
         };
         let states = [Taken, Attached, NodeDetached, ControllerDetached];

@@ -101,7 +101,7 @@ mod tests {
     }
 
     fn attachment(state: AttachmentState) -> AttachmentSeen {
-        let controller = ControllerRef { instance: "i".into(), agent: "node-1".into(), tenure: 0 };
+        let controller = ControllerRef::new("i", "node-1", 0);
         AttachmentSeen {
             name: "att".into(),
             deleted: true,

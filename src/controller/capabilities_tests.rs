@@ -19,7 +19,7 @@ fn an_attachment_waits_for_what_it_has_to_copy() {
         None,
         "no controller service, nothing to ask"
     );
-    handle.spec.controller = Some(ControllerRef { instance: "i".into(), agent: "node-1".into(), tenure: 0 });
+    handle.spec.controller = Some(ControllerRef::new("i", "node-1", 0));
     let waits = |instances: &[PluginInstance]| {
         let instances = Instances::of(instances.iter().cloned().map(Arc::new).collect());
         unprepared("p", Some(&Plugin::default()), Some(&handle), &instances)
@@ -80,7 +80,7 @@ fn a_volume_that_is_attached_waits_while_its_plugin_leaves_the_controller_servic
         unprepared("p", Some(&plugin), Some(handle), &instances)
     };
     assert_eq!(waits(&handle, &[]), None, "it has never been attached");
-    handle.spec.controller = Some(ControllerRef { instance: "i".into(), agent: "node-1".into(), tenure: 0 });
+    handle.spec.controller = Some(ControllerRef::new("i", "node-1", 0));
     for capabilities in [&[][..], &["CREATE_DELETE_VOLUME", "PUBLISH_UNPUBLISH_VOLUME"]] {
         let why = waits(&handle, capabilities).expect("it is not attached");
         assert!(why.contains("spec.roles of Plugin p is Node"), "{why}");
@@ -92,7 +92,7 @@ fn a_volume_that_is_attached_waits_while_its_plugin_leaves_the_controller_servic
 #[test]
 fn an_attachment_waits_while_its_instance_runs_without_the_controller_service() {
     let mut handle = VolumeHandle::default();
-    handle.spec.controller = Some(ControllerRef { instance: "i".into(), agent: "node-1".into(), tenure: 0 });
+    handle.spec.controller = Some(ControllerRef::new("i", "node-1", 0));
     let waits = |controller: bool| {
         let mut instance = PluginInstance::default();
         instance.metadata.name = Some("i".into());
@@ -110,7 +110,7 @@ fn an_attachment_waits_while_its_instance_runs_without_the_controller_service() 
 #[test]
 fn what_readers_are_attached_with_is_not_forgotten_while_nobody_is_healthy() {
     let mut handle = VolumeHandle::default();
-    handle.spec.controller = Some(ControllerRef { instance: "i".into(), agent: "node-1".into(), tenure: 0 });
+    handle.spec.controller = Some(ControllerRef::new("i", "node-1", 0));
     let said = |healthy: bool, capabilities: &[&str]| {
         let mut instance = PluginInstance::default();
         instance.metadata.name = Some("i".into());

@@ -27,8 +27,9 @@ pub(crate) fn controllers(
     // An instance goes with its Node, was made anew without its Controller service or is not selected any more, and the
     // calls that it owned must not wait for it for ever.
     let gone = once.values().filter(|at| controls(&at.instance).is_none());
-    let ghosts: Vec<_> =
-        gone.map(|at| not_selected(known, at, instances.named(&at.instance).map(|i| &**i))).collect();
+    let ghosts: Vec<_> = gone
+        .map(|at| not_selected(known, &at.instance, &at.agent, instances.named(&at.instance).map(|i| &**i)))
+        .collect();
     let is_dead = |at: &&ControllerRef| own.iter().any(|i| i.name == at.instance && i.is_dead_for(at));
     let none_is_chosen = served && !own.is_empty() && ghosts.is_empty() && !named.iter().any(is_dead);
     let all = if none_is_chosen { own } else { controlling.iter().map(|i| selected(known, i)).collect() };
@@ -37,29 +38,28 @@ pub(crate) fn controllers(
 
 /// An instance that may be given new work.
 fn selected(known: &Known, instance: &PluginInstance) -> InstanceSeen {
-    let name = instance.metadata.name.clone().unwrap_or_default();
-    let at = ControllerRef { instance: name, agent: instance.spec.agent.clone(), tenure: 0 };
-    let seen = not_selected(known, &at, Some(instance));
+    let name = instance.metadata.name.as_deref().unwrap_or_default();
+    let seen = not_selected(known, name, &instance.spec.agent, Some(instance));
     let topology = instance.status.as_ref().map(|status| status.topology.clone());
     InstanceSeen { healthy: seen.serving, topology: topology.unwrap_or_default(), ..seen }
 }
 
 /// An instance that is given no new work, and may be known only from the objects that name it.
-fn not_selected(known: &Known, at: &ControllerRef, instance: Option<&PluginInstance>) -> InstanceSeen {
+fn not_selected(known: &Known, name: &str, agent: &str, instance: Option<&PluginInstance>) -> InstanceSeen {
     let silent = match instance {
         Some(instance) => known.silent_for(instance),
-        None => known.leases.expired_for(&agent_lease_name(&at.agent)),
+        None => known.leases.expired_for(&agent_lease_name(agent)),
     };
     let serves = |status: &PluginInstanceStatus| {
         status.controller && status.is_healthy_for(Service::Controller) && silent.is_none()
     };
     InstanceSeen {
-        name: at.instance.clone(),
-        agent: at.agent.clone(),
+        name: name.to_owned(),
+        agent: agent.to_owned(),
         healthy: false,
         serving: instance.and_then(|i| i.status.as_ref()).is_some_and(serves),
         silent: silent.is_some(),
-        dead: known.looks_dead(&at.agent, silent),
+        dead: known.looks_dead(agent, silent),
         tenure: instance.map_or(0, |i| i.spec.tenure),
         relieved: instance.map_or(0, PluginInstance::relieved),
         topology: BTreeMap::new(),

@@ -131,11 +131,7 @@ fn large() -> Large {
         known.instances.apply(instance(place));
     }
     for n in 0..VOLUMES {
-        let to = ControllerRef {
-            instance: format!("instance-{}", n % CONTROLLERS),
-            agent: String::new(),
-            tenure: 0,
-        };
+        let to = ControllerRef::new(format!("instance-{}", n % CONTROLLERS), "", 0);
         let assignment = VolumeAssignment {
             operation: VolumeOperation::Create,
             controller: Some(to),

@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_volume_does_not_wait_whose_instance_may_only_not_be_given_more() {
-        let named = ControllerRef { instance: "i".into(), agent: "node".into(), tenure: 0 };
+        let named = ControllerRef::new("i", "node", 0);
         let seen = |healthy, serving, dead| InstanceSeen {
             name: "i".into(),
             agent: "node".into(),

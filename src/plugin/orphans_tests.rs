@@ -51,11 +51,8 @@ fn instance(node: &str, storage: Option<StorageReport>) -> PluginInstance {
 
 fn plugin(active: Option<&str>) -> Plugin {
     let mut plugin = Plugin::new("d", PluginSpec::default());
-    let active = active.map(|node| ControllerRef {
-        instance: instance_name(DriverOn { driver: "d", node }),
-        agent: node.into(),
-        tenure: 0,
-    });
+    let active =
+        active.map(|node| ControllerRef::new(instance_name(DriverOn { driver: "d", node }), node, 0));
     plugin.status = Some(PluginStatus { active, ..PluginStatus::default() });
     plugin
 }

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 const NODE: &str = "node-1";
 
 fn at(node: &str) -> ControllerRef {
-    ControllerRef { instance: format!("driver-{node}"), agent: node.into(), tenure: 0 }
+    ControllerRef::new(format!("driver-{node}"), node, 0)
 }
 
 fn snapshot(operation: SnapshotOperation, state: SnapshotState) -> Snapshot {

@@ -11,7 +11,7 @@ use crate::snapshot::Holder;
 use crate::volume::{CallerNow, InstanceSeen, PluginSeen};
 
 fn at(node: &str) -> ControllerRef {
-    ControllerRef { instance: format!("driver-{node}"), agent: node.into(), tenure: 0 }
+    ControllerRef::new(format!("driver-{node}"), node, 0)
 }
 
 /// A Ready Volume, and its lock.

@@ -20,7 +20,7 @@ mod registered;
 mod secrets;
 
 fn at(node: &str) -> ControllerRef {
-    ControllerRef { instance: format!("driver-{node}"), agent: node.into(), tenure: 0 }
+    ControllerRef::new(format!("driver-{node}"), node, 0)
 }
 
 fn delete(meta: &mut ObjectMeta) {
@@ -138,7 +138,7 @@ impl Case {
     /// Who is given which call.
     fn given(&self) -> (SnapshotOperation, String) {
         let SnapshotStep::Assign(assignment) = self.plan() else { panic!("{:?}", self.plan()) };
-        (assignment.operation, assignment.controller.agent)
+        (assignment.operation, assignment.controller.agent.clone())
     }
 
     fn waits(&self) -> SnapshotWaiting {

@@ -134,7 +134,7 @@ mod tests {
     }
 
     fn instance(name: &str, tenure: i64, relieved: i64) -> InstanceSeen {
-        let at = ControllerRef { instance: name.into(), agent: name.into(), tenure };
+        let at = ControllerRef::new(name, name, tenure);
         InstanceSeen { healthy: true, serving: true, tenure, relieved, ..fixtures::instance(&at) }
     }
 
@@ -174,7 +174,7 @@ mod tests {
                 })
                 .collect();
             prop_assume!(was < seen.len());
-            let before = ControllerRef { tenure, ..seen[was].to_ref() };
+            let before = ControllerRef::new(&*seen[was].name, &*seen[was].agent, tenure);
             let next = elect(Some(&before), &seen);
             if next.as_ref() != Some(&before) {
                 prop_assert!(seen[was].is_dead_for(&before));

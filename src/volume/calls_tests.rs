@@ -14,7 +14,7 @@ fn volume(operation: VolumeOperation, state: VolumeState, deleted: bool) -> Volu
     volume.metadata.uid = Some("v".into());
     volume.metadata.generation = Some(3);
     volume.metadata.deletion_timestamp = deleted.then_some(Time(Timestamp::UNIX_EPOCH));
-    let controller = Some(ControllerRef { instance: "i".into(), agent: "me".into(), tenure: 0 });
+    let controller = Some(ControllerRef::new("i", "me", 0));
     volume.spec.assignment = Some(VolumeAssignment { operation, controller, ..VolumeAssignment::default() });
     let status = volume.status.get_or_insert_default();
     (status.state, status.volume_handle) = (state, (state >= Created).then(|| "id".into()));
@@ -207,7 +207,7 @@ fn only_the_holder(call: VolumeCall, growing: &Volume) {
     assert_eq!(of(Some(&held)), Standing::Valid, "nothing is attached, so nobody else calls");
     held.spec.controller = growing.caller().cloned();
     assert_eq!(of(Some(&held)), Standing::Valid);
-    held.spec.controller = Some(ControllerRef { instance: "j".into(), agent: "you".into(), tenure: 0 });
+    held.spec.controller = Some(ControllerRef::new("j", "you", 0));
     assert_eq!(of(Some(&held)), Standing::NotHolder);
     assert_eq!(of(Some(&lock("w", false))), Standing::NotHolder);
     assert_eq!(of(None), Standing::NotHolder);
@@ -247,7 +247,7 @@ fn who_creates_knows_whether_it_was_called_before() {
 
 #[test]
 fn a_creation_that_moves_may_have_been_called() {
-    let to = |agent: &str, tenure| ControllerRef { instance: "i".into(), agent: agent.into(), tenure };
+    let to = |agent: &str, tenure| ControllerRef::new("i", agent, tenure);
     for (said, state, before) in [
         (None, Pending, true),
         (Some(true), Pending, true),

@@ -238,7 +238,7 @@ impl InstanceSeen {
     #[must_use]
     pub fn to_ref(&self) -> ControllerRef {
         let (instance, agent) = (self.name.clone(), self.agent.clone());
-        ControllerRef { instance, agent, tenure: self.tenure }
+        ControllerRef::new(instance, agent, self.tenure)
     }
 
     /// Whether it can be making no call that it was given like this.

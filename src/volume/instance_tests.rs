@@ -5,7 +5,7 @@ use super::*;
 use crate::fixtures;
 
 fn instance(name: &str, healthy: bool, dead: bool) -> InstanceSeen {
-    let at = ControllerRef { instance: name.into(), agent: format!("agent-of-{name}"), tenure: 0 };
+    let at = ControllerRef::new(name, format!("agent-of-{name}"), 0);
     let topology = BTreeMap::from([("zone".into(), name.into())]);
     InstanceSeen { healthy, serving: healthy, dead, topology, ..fixtures::instance(&at) }
 }
@@ -108,7 +108,7 @@ fn spread_begins_where_the_volume_is_or_should_be_and_goes_elsewhere_if_it_must(
     let all = [instance("a", true, false), instance("b", true, false), instance("c", false, false)];
     let chosen = |required: &[Segments], preferred: &[Segments], key: &str| {
         let places = Places { required, preferred };
-        plugin(&all, Balancing::Spread).choose(places, key).unwrap().instance
+        plugin(&all, Balancing::Spread).choose(places, key).unwrap().instance.clone()
     };
     let mut anywhere = std::collections::BTreeSet::new();
     for key in (0..16).map(|n| n.to_string()) {
@@ -136,7 +136,7 @@ fn per_topology_begins_at_the_best_place() {
     let all = [instance("a", true, false), instance("b", true, false), instance("c", false, false)];
     let chosen = |required: &[Segments], preferred: &[Segments], key: &str| {
         let places = Places { required, preferred };
-        plugin(&all, Balancing::PerTopology).choose(places, key).unwrap().instance
+        plugin(&all, Balancing::PerTopology).choose(places, key).unwrap().instance.clone()
     };
     let everywhere = [zone("a"), zone("b"), zone("c")];
     for key in ["1", "2", "3", "4", "5", "6", "7", "8"] {
@@ -163,7 +163,7 @@ fn work_moves_only_away_from_the_dead() {
 #[test]
 fn work_moves_away_from_who_was_relieved_of_it() {
     let mut all = [instance("a", false, false), instance("b", true, false)];
-    let given = |tenure| ControllerRef { tenure, ..instance("a", true, false).to_ref() };
+    let given = |tenure| ControllerRef::new("a", "agent-of-a", tenure);
     let next = |all: &[InstanceSeen], tenure| {
         let active = elect(Some(&given(tenure)), all);
         let seen = PluginSeen { active: active.as_ref(), ..plugin(all, Balancing::SingleActive) };
@@ -204,7 +204,7 @@ fn with_one_active_nobody_else_is_given_anything() {
     assert_eq!(chosen(&edited(|b| b.tenure = 7), Some(&b)), None, "it is being relieved");
     assert_eq!(chosen(&edited(|b| (b.tenure, b.relieved) = (7, 7)), Some(&b)), None);
     // An object that was made anew begins its tenures anew.
-    let later = ControllerRef { tenure: 7, ..b.clone() };
+    let later = ControllerRef::new(&*b.instance, &*b.agent, 7);
     assert_eq!(chosen(&all, Some(&later)), Some(b.clone()));
     assert_eq!(chosen(&all, Some(&a)), Some(a.clone()));
     assert_eq!(single_active(&all, Some(&a)).successor(&later, Places::default(), "k"), None, "b lives");
@@ -228,6 +228,6 @@ fn what_is_only_taken_to_be_local_moves_anywhere_when_its_instance_is_dead() {
 #[test]
 fn an_unknown_instance_is_not_concluded_dead() {
     let all = [instance("b", true, false)];
-    let gone = ControllerRef { instance: "a".into(), agent: "x".into(), tenure: 0 };
+    let gone = ControllerRef::new("a", "x", 0);
     assert!(plugin(&all, Balancing::Spread).successor(&gone, Places::default(), "k").is_none());
 }

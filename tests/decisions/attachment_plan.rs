@@ -15,7 +15,7 @@ use AttachmentState::{Attached, ControllerDetached, NodeDetached, Taken};
 const STATES: [AttachmentState; 4] = [Taken, Attached, NodeDetached, ControllerDetached];
 
 fn instance(name: &str) -> ControllerRef {
-    ControllerRef { instance: name.into(), agent: format!("agent-of-{name}"), tenure: 0 }
+    ControllerRef::new(name, format!("agent-of-{name}"), 0)
 }
 
 /// Made at epoch 2 for instance `mine`.

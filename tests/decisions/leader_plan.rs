@@ -23,11 +23,7 @@ mod pods;
 mod properties;
 
 fn caller(agent: &str) -> ControllerRef {
-    ControllerRef {
-        instance: instance_name(DriverOn { driver: DRIVER, node: agent }),
-        agent: agent.into(),
-        tenure: 0,
-    }
+    ControllerRef::new(instance_name(DriverOn { driver: DRIVER, node: agent }), agent, 0)
 }
 
 fn instance(agent: &str, dead: bool) -> InstanceSeen {

@@ -24,11 +24,11 @@ use moor::volume::{Grows, InstanceSeen, PluginSeen, SaidBy, Seen, VolumeStep, Vo
 use super::fixtures;
 
 fn c1() -> ControllerRef {
-    ControllerRef { instance: "c1".into(), agent: "node-1".into(), tenure: 0 }
+    ControllerRef::new("c1", "node-1", 0)
 }
 
 fn c2() -> ControllerRef {
-    ControllerRef { instance: "c2".into(), agent: "node-2".into(), tenure: 0 }
+    ControllerRef::new("c2", "node-2", 0)
 }
 
 fn instance(to: &ControllerRef, healthy: bool, dead: bool) -> InstanceSeen {
@@ -194,7 +194,7 @@ fn while_the_active_instance_is_not_well_new_volumes_wait_for_it_and_name_it() {
     let VolumeStep::Assign(assigned) = row.plan() else { panic!("{:?}", row.plan()) };
     assert_eq!(assigned.controller, Some(c1()));
     row.controllers.iter_mut().filter(|i| i.name == c1().instance).for_each(|i| i.healthy = false);
-    let (plugin, instance) = ("loop".into(), c1().instance);
+    let (plugin, instance) = ("loop".into(), c1().instance.clone());
     let why = VolumeWaiting::ActiveNotThere { plugin, instance };
     assert!(why.message().contains("end its process"), "{}", why.message());
     assert_eq!(row.plan(), VolumeStep::Wait(why));

@@ -114,7 +114,7 @@ async fn what_may_be_attached_is_detached_after_a_crash(cluster: Arc<Cluster>) {
         rig.make_volume(&volume("v")).await;
         rig.until_volume_ready("v").await;
         let handle = rig.handle_of("v").await.unwrap();
-        let caller = handle.spec.controller.unwrap().agent;
+        let caller = handle.spec.controller.unwrap().agent.clone();
         let node = if caller == CALLER { NODE } else { CALLER };
         rig.fake.fail("v", Rpc::ControllerPublishVolume, Fault::HangAfter);
         rig.make_claim(&volume_claim("c", "v", node)).await;

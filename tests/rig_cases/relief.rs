@@ -137,7 +137,7 @@ async fn a_call_that_runs_is_waited_for(cluster: Arc<Cluster>) {
     let given = || async {
         let handles: Api<VolumeHandle> = Api::all(rig.cluster.admin.clone());
         let handle = handles.list(&ListParams::default()).await.unwrap().items.remove(0);
-        handle.spec.controller.map(|controller| (controller.agent, controller.tenure))
+        handle.spec.controller.map(|controller| (controller.agent.clone(), controller.tenure))
     };
     rig.poll("it is given the rest anew", || async { given().await == Some((CALLER.to_owned(), TENURE)) })
         .await;

@@ -26,7 +26,7 @@ impl Rig {
     /// The agent to which a Volume's calls are assigned now.
     async fn caller_of(&self, volume: &str) -> Option<String> {
         let found = self.volume_api().get_opt(volume).await.unwrap()?;
-        Some(found.spec.assignment?.controller?.agent)
+        Some(found.spec.assignment?.controller?.agent.clone())
     }
 
     /// Waits until a Volume's calls are assigned to an agent, `not` excepted.

@@ -43,7 +43,7 @@ fn attachment_mode() -> impl Strategy<Value = AttachmentMode> {
 
 fn controller() -> impl Strategy<Value = Option<ControllerRef>> {
     let given = (select(INSTANCES.to_vec()), 0..2_i64);
-    of(given.prop_map(|(i, tenure)| ControllerRef { instance: i.into(), agent: NODES[0].into(), tenure }))
+    of(given.prop_map(|(i, tenure)| ControllerRef::new(i, NODES[0], tenure)))
 }
 
 pub fn claim(uid: &'static str) -> impl Strategy<Value = ClaimSeen> {

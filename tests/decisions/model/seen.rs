@@ -73,8 +73,8 @@ pub fn node_uid(node: u8, uid: u8) -> String {
 
 pub fn controller_ref(given: Given) -> ControllerRef {
     let Given { instance, tenure } = given;
-    let (name, agent) = (instance_name(instance).into(), node_name(instance).into());
-    ControllerRef { instance: name, agent, tenure: tenure.into() }
+    let (name, agent) = (instance_name(instance), node_name(instance));
+    ControllerRef::new(name, agent, tenure.into())
 }
 
 pub fn given(to: &ControllerRef) -> Given {

@@ -21,7 +21,7 @@ const GROUP_ID: &str = "group-1";
 
 pub fn controller() -> ControllerRef {
     let instance = instance_name(DriverOn { driver: DRIVER, node: NODE });
-    ControllerRef { instance, agent: NODE.into(), tenure: 0 }
+    ControllerRef::new(instance, NODE, 0)
 }
 
 fn meta(name: &str, held: bool, deleted: bool) -> ObjectMeta {

@@ -273,7 +273,7 @@ pub fn uid(v: u8) -> &'static str {
 }
 
 fn reference(agent: u8) -> ControllerRef {
-    ControllerRef { instance: instance(agent).into(), agent: node(agent).into(), tenure: 0 }
+    ControllerRef::new(instance(agent), node(agent), 0)
 }
 
 /// The object that the decisions look at. Its generation is made of all that raises it.

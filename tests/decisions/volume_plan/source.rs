@@ -63,7 +63,7 @@ fn from(source: Source) -> Row {
 fn first() -> Box<Volume> {
     let mut volume = Volume::default();
     let instance = instance_name(DriverOn { driver: DRIVER, node: "node-1" });
-    let controller = Some(ControllerRef { instance, agent: "node-1".into(), tenure: 0 });
+    let controller = Some(ControllerRef::new(instance, "node-1", 0));
     volume.spec.assignment = Some(VolumeAssignment { controller, ..VolumeAssignment::default() });
     volume.metadata.uid = Some("first-uid".into());
     volume.spec.plugin_name = "loop".into();

@@ -89,7 +89,8 @@ pub async fn an_agent_says_nothing_is_under_way_that_nobody_asked_for(cluster: A
     let rig = start(&cluster).await;
     rig.make_volume(&volume("v")).await;
     rig.until_volume_ready("v").await;
-    let caller = rig.volume_api().get("v").await.unwrap().spec.assignment.unwrap().controller.unwrap().agent;
+    let caller =
+        rig.volume_api().get("v").await.unwrap().spec.assignment.unwrap().controller.unwrap().agent.clone();
     let rogue = rig.rogue(&caller).await;
     let lie = || json!({ "modification": { "parameters": { "tier": "dear" }, "outcomeUnknown": true } });
     let refused = rogue.say_of_volume("v", lie()).await.unwrap_err().to_string();
