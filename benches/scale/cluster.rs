@@ -43,6 +43,8 @@ pub struct Cluster {
     pub nodes: Vec<String>,
     /// The file in /proc of each node's mount namespace, by the node's name.
     namespaces: BTreeMap<String, PathBuf>,
+    /// What the chart has in the environment of each agent.
+    agent_env: Vec<(String, String)>,
     /// May do what a user may.
     pub user: Client,
     /// Who moor's processes are: the controller, and the agent of each node by its name.
@@ -97,7 +99,8 @@ impl Cluster {
     pub async fn start(directory: &Path, build: Build, agents: usize) -> Self {
         let directory = directory.join(&build.name);
         let control_plane = ControlPlane::start(&directory).await;
-        chart::install_changed(&control_plane.admin, &control_plane.parts, &build.chart, build.change).await;
+        let (admin, parts) = (&control_plane.admin, &control_plane.parts);
+        let installed = chart::install_changed(admin, parts, &build.chart, build.change).await;
         let user = control_plane.client_of(USER);
         let nodes: Vec<String> = (1..=agents).map(|number| format!("node-{number}")).collect();
         let (mut actors, mut namespaces) = (BTreeMap::new(), BTreeMap::new());
@@ -128,6 +131,7 @@ impl Cluster {
             control_plane,
             nodes,
             namespaces,
+            agent_env: chart::agent_env(&installed),
             user,
             actors,
             processes: Mutex::default(),
@@ -205,8 +209,7 @@ impl Cluster {
             let all_processes = all_processes(&self.directory, name);
             let namespace = all_processes.join(namespace.strip_prefix("/proc").unwrap());
             command.env("MOOR_NODE_MOUNT_NAMESPACE", namespace);
-            // As the chart has it.
-            command.env("MALLOC_ARENA_MAX", "1");
+            command.envs(self.agent_env.iter().cloned());
         }
         command
     }

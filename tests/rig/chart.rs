@@ -40,8 +40,13 @@ pub async fn install(admin: &Client, parts: &Path, chart: &Path) {
     install_changed(admin, parts, chart, |_| {}).await;
 }
 
-/// Installs the chart in this folder, but for what is changed in its objects.
-pub async fn install_changed(admin: &Client, parts: &Path, chart: &Path, change: fn(&mut Vec<Value>)) {
+/// Installs the chart in this folder, but for what is changed in its objects. Returns what it consists of.
+pub async fn install_changed(
+    admin: &Client,
+    parts: &Path,
+    chart: &Path,
+    change: fn(&mut Vec<Value>),
+) -> Vec<Value> {
     post(admin, "/api/v1/namespaces", &json!({"metadata": {"name": NAMESPACE}})).await.unwrap();
     let mut objects = rendered(parts, chart);
     change(&mut objects);
@@ -59,6 +64,21 @@ pub async fn install_changed(admin: &Client, parts: &Path, chart: &Path, change:
     if objects.iter().any(|object| object["kind"] == "ValidatingAdmissionPolicyBinding") {
         until("the policies are heeded", || refused(admin)).await;
     }
+    objects
+}
+
+/// What a chart has in the environment of the agent, but for what each Pod has of its own.
+pub fn agent_env(objects: &[Value]) -> Vec<(String, String)> {
+    let is_it = |object: &&Value| object["kind"] == "DaemonSet" && object["metadata"]["name"] == "moor-agent";
+    let pod = &objects.iter().find(is_it).unwrap()["spec"]["template"]["spec"];
+    let agent = pod["containers"].as_array().unwrap().iter().find(|one| one["name"] == "agent").unwrap();
+    let text = |one: &Value, key: &str| one[key].as_str().map(str::to_owned);
+    agent["env"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|one| Some((text(one, "name")?, text(one, "value")?)))
+        .collect()
 }
 
 fn rendered(parts: &Path, chart: &Path) -> Vec<Value> {
