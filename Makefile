@@ -94,13 +94,13 @@ $(rigs:%=rig-%): rig-%:
 # What the suite runs beside the cluster's programs: Kubernetes' storage tests, and what takes VolumeSnapshots.
 suite_parts = e2e.test agnhost ginkgo snapshot-controller
 
-# The slow programs first, so that a fresh machine shows at once what takes its time. The rig and the suite mostly wait, so
-# they run side by side when nothing is left to be built; each ends with a summary of its own.
+# The slow programs first, so that a fresh machine shows at once what takes its time. A release is made by one thread for most of
+# the time, so the checks go on beside it. The rig and the suite mostly wait, so they run side by side when nothing is left to be
+# built; each ends with a summary of its own.
 test:
 	@$(harness) parts
 	@$(harness) parts $(suite_parts)
-	@$(harness) image
-	$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory -j2 image check
 	@$(MAKE) --no-print-directory -j2 rig suite
 
 suite:
