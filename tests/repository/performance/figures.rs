@@ -13,6 +13,9 @@ const KEYS: [&str; 5] = ["existing", "size", "build", "who", "phase"];
 /// Of rounds that are alike one, whose numbers are the one in the middle, the smallest and the largest of all. A number that one
 /// of them lacks is 0 there.
 pub fn middle_of_run(run: &Value) -> Value {
+    let builds: BTreeSet<_> =
+        run["rounds"].as_array().unwrap().iter().map(|round| round["build"].to_string()).collect();
+    assert!(builds.len() == 1, "the page is of one build, not of {builds:?}: make bench without COMPARE");
     let mut alike: BTreeMap<Vec<String>, Vec<&Value>> = BTreeMap::new();
     for round in run["rounds"].as_array().unwrap() {
         let key = KEYS.map(|key| match &round[key] {
@@ -119,6 +122,11 @@ impl Figures {
     /// What was measured beside claims that stay.
     pub fn beside(&self, existing: u64) -> Option<&Value> {
         self.all["existing"].get(existing.to_string())?.as_object()?.values().next()
+    }
+
+    /// The most memory that any controller and any agent had.
+    pub fn peak_memory(&self) -> &Value {
+        self.all["peakMemory"].as_object().unwrap().values().next().unwrap()
     }
 }
 

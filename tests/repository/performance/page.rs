@@ -12,9 +12,10 @@ use super::targets::TARGETS;
 type Table = fn(&Figures) -> String;
 
 /// What has a place on the page.
-const TABLES: [(&str, Table); 7] = [
+const TABLES: [(&str, Table); 8] = [
     ("run", run),
     ("targets", targets),
+    ("bound", bound),
     ("rates", rates),
     ("costs", costs),
     ("requests", all_requests),
@@ -69,7 +70,7 @@ fn run(figures: &Figures) -> String {
         ("nodes with an agent", counted(figures.number("agents"))),
         ("objects at once", listed("sizes")),
         ("claims that stay", listed("existing")),
-        ("rounds", figures.number("rounds").to_string()),
+        ("rounds", format!("{}, after {} to warm up", figures.number("rounds"), figures.number("warmUps"))),
         (
             "requests of users, or chains of the bare client, under way at once",
             figures.number("concurrency").to_string(),
@@ -88,6 +89,37 @@ fn targets(figures: &Figures) -> String {
         vec![target.what.to_owned(), target.asked.to_owned(), found, met.to_owned()]
     };
     table(&["what", "asked", "measured", "met"], TARGETS.iter().map(line))
+}
+
+/// What bounds how many claims are made a second: whose time it is.
+fn bound(figures: &Figures) -> String {
+    let existing = figures.numbers("existing")[0];
+    let rounds = [Who::Moor, Who::Bare].map(|who| figures.round(who, existing, 1000, "make claims"));
+    let [Some(moor), Some(bare)] = rounds else { return "This run has not measured it.\n".to_owned() };
+    let cores = figures.all["machine"]["cores"].as_f64().unwrap();
+    let sum = |round: &Value, parts: &[&str]| parts.iter().map(|part| cpu(round, part)).sum::<f64>();
+    let rate = |round: &Value| middle(&round["objectsPerSecond"]);
+    let busy = |round: &Value| format!("{:.0} %", sum(round, &PARTS) * rate(round) / cores / 10.0);
+    // What is left takes the time that all took before.
+    let alone = rate(moor) * sum(moor, &PARTS) / sum(moor, &PARTS[2..]);
+    let mut lines: Vec<_> = PARTS
+        .iter()
+        .map(|part| {
+            (
+                format!("{part}, ms of CPU time per claim"),
+                [moor, bare].map(|r| format!("{:.1}", cpu(r, part))),
+            )
+        })
+        .collect();
+    lines.push(("all of these, of the time of all cores".to_owned(), [busy(moor), busy(bare)]));
+    lines
+        .push(("claims made per second".to_owned(), [moor, bare].map(|round| format!("{:.1}", rate(round)))));
+    lines.push((
+        "the same, if moor's own processes took no time".to_owned(),
+        [format!("{alone:.1}, {:.0} % of the bare client", 100.0 * alone / rate(bare)), String::new()],
+    ));
+    let heads = [&format!("1,000 at once beside {}", counted(existing)) as &str, "moor", "bare client"];
+    table(&heads, lines.into_iter().map(|(what, values)| [what].into_iter().chain(values).collect()))
 }
 
 /// Each size beside each number of claims that stay, phase by phase, with moor's rounds and the bare client's.
@@ -190,9 +222,9 @@ fn all_requests(figures: &Figures) -> String {
 }
 
 fn beside(figures: &Figures) -> String {
+    let mebibytes = |of: &Value| format!("{:.0}", of.as_f64().unwrap() / 1_048_576.0);
     let line = |existing: u64| {
         let of = figures.beside(existing)?;
-        let mebibytes = |of: &Value| format!("{:.0}", of.as_f64().unwrap() / 1_048_576.0);
         let (idle, memory, restart) = (&of["idle"], &of["memory"], &of["restart"]);
         let seconds = |of: &Value| format!("{:.1}", of.as_f64().unwrap());
         Some(vec![
@@ -213,14 +245,18 @@ fn beside(figures: &Figures) -> String {
     let heads = [
         "claims that stay",
         "controller MiB",
-        "an agent MiB",
+        "the agent in the middle MiB",
         "largest agent MiB",
         "idle: controller ms",
         "idle: all agents ms",
         "ready after `kill -9`, s",
         "a new claim Ready, s",
     ];
-    table(&heads, figures.numbers("existing").into_iter().filter_map(line))
+    let [controller, agent] =
+        ["controllerBytes", "agentBytes"].map(|who| mebibytes(&figures.peak_memory()[who]));
+    let most = ["most at any moment".to_owned(), controller, String::new(), agent];
+    let most = most.into_iter().chain(vec![String::new(); heads.len() - 4]).collect();
+    table(&heads, figures.numbers("existing").into_iter().filter_map(line).chain([most]))
 }
 
 /// What each write costs an API server that has all of moor, and others that lack something of it.
