@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use moor::api::attachment::ControllerRef;
+use moor::api::caller::ControllerRef;
 use moor::api::capability::VolumeUse;
 use moor::api::claim::Assignment;
 use moor::api::lock::DriverVolume;

@@ -165,7 +165,7 @@ mod tests {
     use kube::ResourceExt as _;
 
     use super::*;
-    use crate::api::attachment::ControllerRef;
+    use crate::api::caller::ControllerRef;
 
     /// What another node's agent works on has no watch here that would take it out again.
     #[test]

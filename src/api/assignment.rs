@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Volume;
-use super::attachment::ControllerRef;
+use super::caller::ControllerRef;
 use super::edit::{Edit, GrantedUse};
 use super::quantity::{self, QuantityError};
 use super::secrets::SecretRefs;

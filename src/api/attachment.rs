@@ -7,7 +7,7 @@ use kube::CustomResource;
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
-pub use super::caller::ControllerRef;
+use super::caller::ControllerRef;
 use super::capability::{AccessMode, AttachmentMode, MountOptions};
 use super::conditions::{CallFailure, Condition};
 use super::health::HealthFinding;

@@ -46,13 +46,20 @@ impl ControllerRef {
         Self::shared(Said { instance: instance.into(), agent: agent.into(), tenure })
     }
 
+    /// The same instance in another tenure.
+    #[cfg(test)]
+    pub(crate) fn in_tenure(&self, tenure: i64) -> Self {
+        Self::shared(Said { tenure, ..Said::clone(self) })
+    }
+
     fn shared(said: Said) -> Self {
         static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
         Self(KNOWN.lock().share(said))
     }
 }
 
-/// What is shared. Only the leader names instances, or whoever may do what the leader may (docs/threat-model.md).
+/// What is shared. Where the admission policies are installed only the leader names instances; without them others can, and a name
+/// that no object has any more is kept until the table is next full.
 #[derive(Default)]
 struct Known(HashSet<Arc<Said>>);
 
@@ -62,8 +69,8 @@ impl Known {
             return one.clone();
         }
         if self.0.len() == self.0.capacity() {
-            // What no object names any more goes each time that there is no room left, of which there is no more than a few times
-            // what is needed: so many steps lie between two of these.
+            // What no object names any more goes each time that there is no room left. Afterwards at least as many new names fit
+            // as were left, so that looking at all of them costs each of those no more than a look at one or two.
             self.0.retain(|one| Arc::strong_count(one) > 1);
             let left = self.0.len();
             self.0.shrink_to(2 * left + 1);

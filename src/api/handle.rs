@@ -5,7 +5,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::attachment::{ControllerRef, VolumeRef};
+use super::attachment::VolumeRef;
+use super::caller::ControllerRef;
 use super::capability::AccessMode;
 use super::health::HealthFinding;
 use super::uid::{AttachmentUid, ClaimUid};

@@ -7,7 +7,7 @@ pub mod allow;
 mod assignment;
 pub mod attachment;
 pub mod attributes;
-mod caller;
+pub mod caller;
 pub mod capability;
 pub mod change;
 mod change_reasons;

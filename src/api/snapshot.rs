@@ -7,7 +7,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::attachment::ControllerRef;
+use super::caller::ControllerRef;
 use super::conditions::{CallFailure, Condition};
 use super::secrets::SecretName;
 pub use super::snapshot_assignment::{SnapshotAssignment, SnapshotMember, SnapshotOperation, SnapshotVolume};

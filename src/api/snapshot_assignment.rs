@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::attachment::ControllerRef;
+use super::caller::ControllerRef;
 use super::volume::Segments;
 
 /// Who makes a Snapshot's calls, and what it is of. All but who and what never changes.

@@ -9,7 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use super::assignment::{CreatedWith, VolumeAssignment, VolumeOperation};
-use super::attachment::{ControllerRef, VolumeRef};
+use super::attachment::VolumeRef;
+use super::caller::ControllerRef;
 use super::capability::{MountOptions, VolumeUse};
 pub use super::change::{Expansion, ExpansionFailure, Modification};
 use super::conditions::{CallFailure, Condition};

@@ -96,7 +96,7 @@ pub fn is_misplaced(attachment: &AttachmentSeen, handle: &HandleSeen) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::attachment::ControllerRef;
+    use crate::api::caller::ControllerRef;
     use crate::fixtures;
 
     fn at(instance: &str) -> ControllerRef {

@@ -1,6 +1,6 @@
 //! What decisions about Attachments look at.
 
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::handle::Writer;
 use crate::api::{
     AccessMode, Attachment, AttachmentMode, AttachmentState, AttachmentUid, ClaimUid, VolumeHandle,

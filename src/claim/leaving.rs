@@ -90,7 +90,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
-    use crate::api::attachment::ControllerRef;
+    use crate::api::caller::ControllerRef;
     use crate::fixtures;
 
     const LONG: Option<Duration> = None;

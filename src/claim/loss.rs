@@ -1,7 +1,8 @@
 //! The conditions of a claim whose node's agent is silent, and of one whose node was lost.
 
 use super::observed::ClaimSeen;
-use crate::api::attachment::{ControllerRef, Lost};
+use crate::api::attachment::Lost;
+use crate::api::caller::ControllerRef;
 use crate::api::conditions::{Desired, Reason, first_few};
 use crate::attachment::loss::{Cause, Refusal, Verdict};
 

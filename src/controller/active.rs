@@ -8,7 +8,7 @@ use super::context::Context;
 use super::controller_instances::controllers;
 use super::looks::caller_now;
 use super::observe::is_selected;
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::plugin::Balancing;
 use crate::api::{Plugin, PluginInstance};
 use crate::k8s::ApiError;

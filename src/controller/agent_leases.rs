@@ -12,7 +12,7 @@ use kube::api::Preconditions;
 use kube::core::ObjectMeta;
 
 use super::context::Context;
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::names::{agent_lease_name, agent_of_lease};
 use crate::k8s::ApiError;
 use crate::k8s::lease::Leases as _;

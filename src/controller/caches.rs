@@ -4,7 +4,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::storage::v1::CSIStorageCapacity;
 
 use super::key::{Place, VolumeKey};
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::conditions::{SILENT, find};
 use crate::api::names::{AGENTS, agent_lease_name, agent_of_lease};
 use crate::api::{Attachment, PluginInstance, Snapshot, SnapshotState, Volume, VolumeClaim, VolumeHandle};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::plugin::PluginSpec;
 use crate::api::workload::ControllerWorkload;
 

@@ -7,7 +7,8 @@ use super::key::Key;
 use super::known::Known;
 use super::snapshot_events;
 use crate::api::PluginInstance;
-use crate::api::attachment::{ControllerRef, VolumeRef};
+use crate::api::attachment::VolumeRef;
+use crate::api::caller::ControllerRef;
 use crate::k8s::Named;
 use crate::plugin::change::Change;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::instances::Instances;
 use super::known::Known;
 use crate::api::PluginInstance;
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::instance::{PluginInstanceStatus, Service};
 use crate::api::names::agent_lease_name;
 use crate::volume::InstanceSeen;

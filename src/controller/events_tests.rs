@@ -8,7 +8,7 @@ use super::super::caches::instance_cache;
 use super::super::objects_tests::{attachment, claim, key_of};
 use super::*;
 use crate::api::ClaimUid;
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::instance::{Capacity, PluginInstanceSpec, PluginInstanceStatus};
 use crate::api::plugin::{ControllerNodes, PluginSpec};
 use crate::api::volume::{VolumeAssignment, VolumeOperation, VolumeSpec};

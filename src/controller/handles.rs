@@ -6,7 +6,7 @@ use kube::api::ObjectMeta;
 
 use super::claims::held;
 use super::context::Context;
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::handle::{Writer, WriterRef};
 use crate::api::{
     AccessMode, AttachmentUid, ClaimUid, FINALIZER, Volume, VolumeClaim, VolumeHandle, VolumeHandleSpec, lock,

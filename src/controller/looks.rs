@@ -11,7 +11,7 @@ use super::nodes::node_facts;
 use super::observe::Observed;
 use super::persistent_volumes::Except;
 use super::{forgotten, pods, reclaim};
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::names::agent_lease_name;
 use crate::api::{Attachment, AttachmentUid, PluginInstance, Volume, VolumeClaim, VolumeHandle, names};
 use crate::attachment::AttachmentSeen;

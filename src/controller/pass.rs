@@ -9,7 +9,7 @@ use super::room::Locked;
 use super::{
     act, answered, drift, edits, expansions, health, looks, orphans, record, refusals, schedulable, volumes,
 };
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::conditions::{Condition, READY, Reason};
 use crate::api::{ClaimUid, VolumeState};
 use crate::claim::Verdict;

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::context::Context;
 use super::observe::Observed;
 use super::{claims, losses};
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::claim::WaitingFor;
 use crate::api::conditions::{Desired, READY, find_as, patience_left};
 use crate::api::{ClaimUid, VolumeClaim, VolumeClaimStatus};

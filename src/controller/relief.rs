@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::caches::{BY_CONTROLLER, BY_PLUGIN};
 use super::context::Context;
 use super::observe::is_selected;
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::plugin::Balancing;
 use crate::api::{Plugin, PluginInstance};
 use crate::k8s::ApiError;

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::admin::{self, Admin, AdminError};
 use crate::api::Volume;
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::names::agent_lease_name;
 use crate::heartbeat::{AgentOnNode, HeardAgent};
 use crate::k8s::Watches;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::{AttachmentUid, ClaimUid};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::loss::NodeFacts;

@@ -4,7 +4,7 @@ use super::look::Look;
 use super::scene::Scene;
 use super::step::{Due, LeaderStep};
 use super::takeover::may_move;
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::lock;
 use crate::api::volume::VolumeOperation;
 use crate::volume::{VolumeWaiting, handle_of};

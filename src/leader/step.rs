@@ -1,7 +1,7 @@
 //! The steps that the leader's plan can name.
 
 use super::look::Look;
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::handle::Writer;
 use crate::api::volume::VolumeAssignment;
 use crate::api::{AccessMode, AttachmentUid, ClaimUid};

@@ -6,7 +6,7 @@ use super::scene::Scene;
 use super::step::{Due, LeaderStep};
 use super::takeover::{heir_without_volume, may_move, move_handle, moves_from};
 use crate::api::Volume;
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::conditions::READY;
 use crate::api::volume::VolumeOperation;
 use crate::volume::persistent_volume::{CsiSource, Naming};

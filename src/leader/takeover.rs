@@ -3,7 +3,7 @@
 use super::look::Look;
 use super::scene::Scene;
 use super::step::{Due, LeaderStep};
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::volume::VolumeAssignment;
 use crate::volume::{CallerNow, Places};
 

@@ -7,7 +7,7 @@ use super::scene::Scene;
 use super::step::{Due, LeaderStep};
 use super::storage;
 use super::takeover::{heir_without_volume, may_move, move_handle, moves_from};
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::volume::{Segments, VolumeAssignment};
 use crate::api::{AccessMode, ClaimUid, FINALIZER, Volume, VolumeState};
 use crate::attachment::AttachmentSeen;

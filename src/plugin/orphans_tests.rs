@@ -2,7 +2,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::instance::{PluginInstanceSpec, PluginInstanceStatus};
 use crate::api::names::{DriverOn, instance_name};
 use crate::api::plugin::{PluginSpec, PluginStatus};

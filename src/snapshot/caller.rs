@@ -3,7 +3,7 @@
 use super::calls::caller;
 use super::reason::SnapshotWaiting;
 use super::seen::{Look, Looked, Planned, Seen, SnapshotStep, key, locks_of, places};
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::conditions::Reason;
 use crate::api::plugin::Balancing;
 use crate::api::snapshot::{SnapshotAssignment, SnapshotOperation};

@@ -1,7 +1,7 @@
 //! Which of a Snapshot's calls its agent makes, and what live reads have to say right before one. As for Volumes
 //! (`volume/calls.rs`), everything that allows a call is read live after the last wait.
 
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::snapshot::{SnapshotAssignment, SnapshotOperation, SnapshotVolume};
 use crate::api::{Snapshot, SnapshotState, Volume, VolumeHandle};
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::snapshot::{SnapshotAssignment, SnapshotVolume};
 use crate::api::volume::DeletionPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};

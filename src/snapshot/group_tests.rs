@@ -1,7 +1,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::plugin::Balancing;
 use crate::api::snapshot::MemberStatus;
 use crate::api::volume::Segments;

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::api::FINALIZER;
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::conditions::{CallFailure, Reason};
 use crate::api::plugin::Balancing;
 use crate::api::secrets::SecretTemplates;

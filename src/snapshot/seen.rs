@@ -1,7 +1,7 @@
 //! What the leader's decision about a Snapshot looks at, and the steps that it can come to.
 
 use super::reason::SnapshotWaiting;
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::snapshot::{SnapshotAssignment, SnapshotMember, SnapshotVolume};
 use crate::api::volume::Segments;
 use crate::api::{Snapshot, SnapshotState, Volume, VolumeHandle};

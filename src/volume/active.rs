@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::instance::InstanceSeen;
 use crate::api::PluginInstanceStatus;
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::plugin::Balancing;
 
 /// How controller calls are spread.
@@ -174,7 +174,7 @@ mod tests {
                 })
                 .collect();
             prop_assume!(was < seen.len());
-            let before = ControllerRef::new(&*seen[was].name, &*seen[was].agent, tenure);
+            let before = seen[was].to_ref().in_tenure(tenure);
             let next = elect(Some(&before), &seen);
             if next.as_ref() != Some(&before) {
                 prop_assert!(seen[was].is_dead_for(&before));

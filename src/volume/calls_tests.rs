@@ -3,7 +3,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::volume::{DeletionPolicy, Rejected, VolumeAssignment};
 
 use VolumeOperation::{Create, Delete, Expand, Modify, Revalidate, Validate};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::instance::{PluginInstanceStatus, Service};
 use crate::api::plugin::Balancing;
 use crate::api::secrets::SecretTemplates;

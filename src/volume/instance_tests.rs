@@ -163,7 +163,8 @@ fn work_moves_only_away_from_the_dead() {
 #[test]
 fn work_moves_away_from_who_was_relieved_of_it() {
     let mut all = [instance("a", false, false), instance("b", true, false)];
-    let given = |tenure| ControllerRef::new("a", "agent-of-a", tenure);
+    let a = all[0].to_ref();
+    let given = |tenure| a.in_tenure(tenure);
     let next = |all: &[InstanceSeen], tenure| {
         let active = elect(Some(&given(tenure)), all);
         let seen = PluginSeen { active: active.as_ref(), ..plugin(all, Balancing::SingleActive) };
@@ -204,7 +205,7 @@ fn with_one_active_nobody_else_is_given_anything() {
     assert_eq!(chosen(&edited(|b| b.tenure = 7), Some(&b)), None, "it is being relieved");
     assert_eq!(chosen(&edited(|b| (b.tenure, b.relieved) = (7, 7)), Some(&b)), None);
     // An object that was made anew begins its tenures anew.
-    let later = ControllerRef::new(&*b.instance, &*b.agent, 7);
+    let later = b.in_tenure(7);
     assert_eq!(chosen(&all, Some(&later)), Some(b.clone()));
     assert_eq!(chosen(&all, Some(&a)), Some(a.clone()));
     assert_eq!(single_active(&all, Some(&a)).successor(&later, Places::default(), "k"), None, "b lives");

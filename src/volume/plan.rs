@@ -21,7 +21,7 @@ use super::seen::{Seen, VolumeStep};
 use super::source::{self, SourceLack};
 use crate::api::AccessMode;
 use crate::api::VolumeState;
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::volume::{VolumeAssignment, VolumeOperation};
 use crate::attachment::HandleSeen;
 

@@ -3,7 +3,7 @@
 use super::instance::{Places, PluginSeen};
 use super::reason::VolumeWaiting;
 use super::source::{self, SourceSeen};
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::volume::{Segments, VolumeAssignment};
 use crate::api::{AccessMode, Volume};
 use crate::attachment::HandleSeen;

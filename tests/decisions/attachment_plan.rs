@@ -1,6 +1,6 @@
 //! What the leader and the agent of the controller instance do next about one Attachment, case by case.
 
-use moor::api::attachment::ControllerRef;
+use moor::api::caller::ControllerRef;
 use moor::api::{AccessMode, AttachmentState, ClaimState};
 use moor::attachment::closing::{self, ClosingStep, Unused};
 use moor::attachment::controller_side::{ControllerStep, HandleRead, is_misplaced, plan};

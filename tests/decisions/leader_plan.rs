@@ -1,7 +1,7 @@
 //! The leader's plan as a whole: which of several things that are due comes first, and which live looks come before it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use moor::api::attachment::ControllerRef;
+use moor::api::caller::ControllerRef;
 use moor::api::names::{DriverOn, instance_name};
 use moor::api::volume::{DeletionPolicy, Rejected, VolumeAssignment, VolumeOperation};
 use moor::api::{FINALIZER, Volume, VolumeState};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use moor::api::attachment::ControllerRef;
+use moor::api::caller::ControllerRef;
 use moor::api::plugin::Balancing;
 use moor::api::{AttachmentUid, ClaimUid, Volume};
 use moor::attachment::closing::Unused;

@@ -9,7 +9,7 @@ mod secrets;
 mod source;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use moor::api::attachment::ControllerRef;
+use moor::api::caller::ControllerRef;
 use moor::api::export::Exported;
 use moor::api::plugin::Balancing;
 use moor::api::secrets::SecretTemplates;

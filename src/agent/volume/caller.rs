@@ -2,7 +2,7 @@
 
 use crate::agent::context::Agent;
 use crate::api::Volume;
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::names::{DriverOn, instance_name};
 
 /// The driver behind the assigned instance. Its name is a hash of the driver's, so this also works when the Plugin is

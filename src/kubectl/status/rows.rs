@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::super::page::Page;
 use super::super::scene::{Scene, node_of};
 use super::super::words::{deleted, full_name, last_said, pod, turned_age, why};
-use crate::api::attachment::ControllerRef;
+use crate::api::caller::ControllerRef;
 use crate::api::conditions::{Condition, UNDONE, find_as};
 use crate::api::{Attachment, AttachmentStatus, PluginInstance, VolumeClaim};
 

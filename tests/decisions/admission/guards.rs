@@ -65,7 +65,7 @@ fn a_volume_that_gets_its_first_controller_is_granted_to_nobody_beside_its_users
         (holder.who, holder.node.as_str()),
         (format!("Attachment/{}", world.attachments[0].name), HERE)
     );
-    world.handle.controller = Some(moor::api::attachment::ControllerRef::default());
+    world.handle.controller = Some(moor::api::caller::ControllerRef::default());
     assert!(matches!(world.verdict("asking"), Verdict::Wait(Waiting::ModeChanging)));
 }
 

@@ -12,7 +12,7 @@ use proptest::sample::select;
 use super::super::model::arbitrary::{Scene, attachments, claims, scene};
 use super::{Observed, caller, instance, leaving, lock};
 use moor::api::VolumeState;
-use moor::api::attachment::ControllerRef;
+use moor::api::caller::ControllerRef;
 use moor::api::volume::VolumeOperation;
 use moor::claim::{ClaimSeen, Entitled};
 

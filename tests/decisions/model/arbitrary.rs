@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use moor::api::VolumeHandle;
-use moor::api::attachment::ControllerRef;
+use moor::api::caller::ControllerRef;
 use moor::api::capability::VolumeUse;
 use moor::api::claim::Assignment;
 use moor::api::handle::{Writer, WriterRef};

@@ -7,7 +7,7 @@ use std::hash::Hash;
 use std::sync::{LazyLock, Mutex};
 
 use moor::api::ClaimUid;
-use moor::api::attachment::ControllerRef;
+use moor::api::caller::ControllerRef;
 use moor::api::claim::Assignment;
 use moor::api::handle::{Writer, WriterRef};
 use moor::attachment::node_side::{self, LiveAttachment, NodeStep};

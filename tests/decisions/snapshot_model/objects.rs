@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use moor::api::attachment::ControllerRef;
+use moor::api::caller::ControllerRef;
 use moor::api::names::{DriverOn, instance_name};
 use moor::api::snapshot::{
     MemberStatus, SnapshotAssignment, SnapshotMember, SnapshotOperation, SnapshotVolume,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use moor::api::attachment::ControllerRef;
 use moor::api::attachment::VolumeRef;
+use moor::api::caller::ControllerRef;
 use moor::api::capability::{MountOptions, VolumeUse};
 use moor::api::conditions::CallFailure;
 use moor::api::names::{DriverOn, instance_name};
