@@ -1,8 +1,9 @@
 //! What is wrong with the API server, as moor's processes meet it: it is slow, or refuses and breaks now and then, or is not there.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -45,6 +46,22 @@ pub struct ApiFaults {
     now: Arc<watch::Sender<ApiFault>>,
     requests: Arc<AtomicUsize>,
     watches: Arc<AtomicUsize>,
+    met: Arc<Met>,
+    delayed: Arc<Mutex<BTreeMap<String, Delayed>>>,
+}
+
+/// How often each thing was met that a flaky API server does.
+type Met = Mutex<BTreeMap<&'static str, usize>>;
+
+fn count(met: &Met, what: &'static str) {
+    *met.lock().unwrap().entry(what).or_default() += 1;
+}
+
+/// Requests of a process that a slow API server has not answered yet.
+#[derive(Clone, Copy, Default)]
+struct Delayed {
+    now: usize,
+    most: usize,
 }
 
 /// What becomes of one request.
@@ -58,13 +75,13 @@ pub(super) enum Meets {
 }
 
 impl ApiFaults {
-    /// What a request meets, which makes a write of this label, if any.
-    pub(super) async fn meet(&self, write: Option<&str>, is_watch: bool) -> Meets {
+    /// What a request of a process meets, which makes a write of this label, if any.
+    pub(super) async fn meet(&self, actor: &str, write: Option<&str>, is_watch: bool) -> Meets {
         let now = *self.now.borrow();
         match now {
             ApiFault::None => Meets::Nothing,
             ApiFault::Slow(delay) => {
-                tokio::time::sleep(delay).await;
+                self.delay(actor, delay).await;
                 Meets::Nothing
             }
             ApiFault::Absent => Meets::Refused(StatusCode::BAD_GATEWAY.into_response()),
@@ -74,21 +91,40 @@ impl ApiFaults {
             ApiFault::Forbids(_) => Meets::Nothing,
             ApiFault::Flaky if is_watch => {
                 if self.watches.fetch_add(1, Ordering::Relaxed).is_multiple_of(OF_WATCHES) {
-                    return Meets::Refused(refusal(StatusCode::GONE, "Expired"));
+                    return self.refused(StatusCode::GONE, "Expired");
                 }
                 Meets::Nothing
             }
             ApiFault::Flaky => {
                 let number = self.requests.fetch_add(1, Ordering::Relaxed);
                 match (number % OF, number / OF % 3) {
-                    (0, 0) => Meets::Refused(refusal(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests")),
-                    (0, 1) => Meets::Refused(refusal(StatusCode::INTERNAL_SERVER_ERROR, "InternalError")),
-                    (0, _) => Meets::Refused(refusal(StatusCode::GATEWAY_TIMEOUT, "Timeout")),
-                    (2, _) => Meets::LostAnswer,
+                    (0, 0) => self.refused(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests"),
+                    (0, 1) => self.refused(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
+                    (0, _) => self.refused(StatusCode::GATEWAY_TIMEOUT, "Timeout"),
+                    (2, _) => {
+                        count(&self.met, "lost answer");
+                        Meets::LostAnswer
+                    }
                     _ => Meets::Nothing,
                 }
             }
         }
+    }
+
+    fn refused(&self, code: StatusCode, reason: &'static str) -> Meets {
+        count(&self.met, reason);
+        Meets::Refused(refusal(code, reason))
+    }
+
+    async fn delay(&self, actor: &str, delay: Duration) {
+        let change =
+            |by: fn(&mut Delayed)| by(self.delayed.lock().unwrap().entry(actor.to_owned()).or_default());
+        change(|delayed| {
+            delayed.now += 1;
+            delayed.most = delayed.most.max(delayed.now);
+        });
+        tokio::time::sleep(delay).await;
+        change(|delayed| delayed.now -= 1);
     }
 
     /// The same stream of a watch, which breaks as a lost connection does.
@@ -100,18 +136,19 @@ impl ApiFaults {
         S: Stream<Item = Result<Bytes, axum::Error>> + Send + 'static,
     {
         let lost = || Some((Err(axum::Error::new(io::Error::from(io::ErrorKind::ConnectionReset))), None));
-        let open = (Box::pin(stream), self.now.subscribe(), 0_usize);
+        let open = (Box::pin(stream), self.now.subscribe(), self.met.clone(), 0_usize);
         futures::stream::unfold(Some(open), move |open| async move {
-            let (mut stream, mut now, pieces) = open?;
+            let (mut stream, mut now, met, pieces) = open?;
             let item = tokio::select! {
                 item = stream.next() => item?,
                 // The sender lives as long as any door.
                 _ = now.wait_for(|now| *now == ApiFault::Absent) => return lost(),
             };
             if pieces >= PIECES && *now.borrow() == ApiFault::Flaky {
+                count(&met, "broken watch");
                 return lost();
             }
-            Some((item, Some((stream, now, pieces + 1))))
+            Some((item, Some((stream, now, met, pieces + 1))))
         })
     }
 }
@@ -130,6 +167,16 @@ impl Rig {
     /// From now on this is wrong with the API server, for moor's processes and nobody else.
     pub fn set_api_fault(&self, fault: ApiFault) {
         self.api_faults.now.send_replace(fault);
+    }
+
+    /// What a flaky API server has done: the reasons of its refusals, and "lost answer" and "broken watch".
+    pub fn api_faults_met(&self) -> Vec<&'static str> {
+        self.api_faults.met.lock().unwrap().keys().copied().collect()
+    }
+
+    /// How many requests of a process a slow API server had to answer at once, at most.
+    pub fn most_delayed(&self, actor: &str) -> usize {
+        self.api_faults.delayed.lock().unwrap().get(actor).map_or(0, |delayed| delayed.most)
     }
 
     /// The LISTs of a process that were answered, in their order.

@@ -100,6 +100,11 @@ impl Cluster {
         self.control_plane.lock().await.restore().await;
     }
 
+    /// Starts the API server anew. It is away for a moment, and has no events of before then.
+    pub async fn restart_api_server(&self) {
+        self.control_plane.lock().await.restart_api_server().await;
+    }
+
     /// A directory for a rig. Short, for the sockets in it.
     pub(super) fn rig_directory(&self) -> PathBuf {
         let directory = self.directory.join(self.rigs.fetch_add(1, Ordering::Relaxed).to_string());

@@ -106,6 +106,13 @@ impl ControlPlane {
         self.go_on().await;
     }
 
+    /// Stops the API server and starts it again, which then knows nothing that was before. etcd goes on.
+    pub async fn restart_api_server(&mut self) {
+        self.api_server.end();
+        self.api_server.run();
+        self.wait().await;
+    }
+
     fn stop(&mut self) {
         self.api_server.end();
         self.etcd.end();

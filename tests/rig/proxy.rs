@@ -142,7 +142,7 @@ async fn pass(State(door): State<Arc<Door>>, request: Request) -> Response {
     let watched = watched(&parts.uri);
     let mut upstream = door.upstream.clone();
     let server = upstream.borrow_and_update().clone();
-    let meets = server.faults.meet(label.as_deref(), watched.is_some()).await;
+    let meets = server.faults.meet(&door.actor, label.as_deref(), watched.is_some()).await;
     if let Meets::Refused(refusal) = meets {
         if let Some(open) = open {
             open.end(Outcome::Answered(refusal.status().as_u16()));

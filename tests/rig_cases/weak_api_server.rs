@@ -1,14 +1,17 @@
-//! An API server that is slow, refuses and breaks now and then, or is not there for a while: nothing is lost, nothing is done twice, and
-//! everything goes on by itself when it is well again.
+//! An API server that is slow, refuses and breaks now and then, is not there for a while, or is started anew: nothing is lost, nothing
+//! is done twice, and everything goes on by itself when it is well again.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use moor::csi::Rpc;
 
 use crate::cases;
 use crate::rig::{ApiFault, CONTROLLER, Case, Cluster, Options, Rig, is_whole, volume, volume_claim};
 
+const NODES: [&str; 2] = ["node-1", "node-2"];
 /// Volumes, each with a claim on one of the two nodes.
 const VOLUMES: usize = 8;
 
@@ -19,7 +22,7 @@ fn names(of: &str) -> Vec<String> {
 async fn make(rig: &Rig, names: &[String]) {
     for (number, name) in names.iter().enumerate() {
         rig.make_volume(&volume(name)).await;
-        rig.make_claim(&volume_claim(name, name, ["node-1", "node-2"][number % 2])).await;
+        rig.make_claim(&volume_claim(name, name, NODES[number % 2])).await;
     }
 }
 
@@ -41,14 +44,30 @@ fn assert_called_once(rig: &Rig, names: &[String]) {
     }
 }
 
-/// Everything takes longer, and that is all.
+/// Everything takes longer, and that is all: no object waits for the requests of another one.
 async fn a_slow_one_makes_nothing_fail(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
-    rig.set_api_fault(ApiFault::Slow(Duration::from_millis(200)));
     let all = names("slow");
-    make(&rig, &all).await;
+    for name in &all {
+        rig.make_volume(&volume(name)).await;
+    }
+    for name in &all {
+        rig.until_volume_ready(name).await;
+    }
+    rig.set_api_fault(ApiFault::Slow(Duration::from_millis(200)));
+    join_all(all.iter().enumerate().map(|(number, name)| {
+        let claim = volume_claim(name, name, NODES[number % 2]);
+        let rig = &rig;
+        async move { rig.make_claim(&claim).await }
+    }))
+    .await;
     until_ready(&rig, &all).await;
     assert_called_once(&rig, &all);
+    // Half of them, and a Lease: what is asked for at once on a machine that is busy.
+    for (actor, least) in [(CONTROLLER, VOLUMES / 2), (NODES[0], VOLUMES / 4), (NODES[1], VOLUMES / 4)] {
+        let most = rig.most_delayed(actor);
+        assert!(most > least, "{actor} had {most} requests under way at most, of {VOLUMES} claims");
+    }
     rig.remove(&all, &all).await;
 }
 
@@ -67,6 +86,8 @@ async fn a_flaky_one_only_delays(cluster: Arc<Cluster>) {
         rig.until_claim_gone(name).await;
     }
     rig.set_api_fault(ApiFault::None);
+    let all_of_it = ["Expired", "InternalError", "Timeout", "TooManyRequests", "broken watch", "lost answer"];
+    assert_eq!(rig.api_faults_met(), all_of_it);
     rig.remove(&[""; 0], &all).await;
 }
 
@@ -78,8 +99,7 @@ async fn an_absent_one_is_waited_for(cluster: Arc<Cluster>) {
     make(&rig, &leaving).await;
     until_ready(&rig, &before).await;
     until_ready(&rig, &leaving).await;
-    let nodes = ["node-1", "node-2"];
-    let listed = nodes.map(|node| rig.lists(node).len());
+    let listed = NODES.map(|node| rig.lists(node).len());
 
     rig.set_api_fault(ApiFault::Absent);
     make(&rig, &during).await;
@@ -104,7 +124,7 @@ async fn an_absent_one_is_waited_for(cluster: Arc<Cluster>) {
     }
     // The agents did not end, and their watches have gone on from where they were: thousands of them would list at once. Each looks
     // once which Attachments it has, because it was not heard for so long.
-    for (node, listed) in nodes.into_iter().zip(listed) {
+    for (node, listed) in NODES.into_iter().zip(listed) {
         let since = &rig.lists(node)[listed..];
         let (own, others): (Vec<_>, Vec<_>) = since
             .iter()
@@ -116,5 +136,45 @@ async fn an_absent_one_is_waited_for(cluster: Arc<Cluster>) {
     rig.remove(&[before.clone(), during.clone()].concat(), &[before, leaving, during].concat()).await;
 }
 
-pub const CASES: &[Case] =
-    cases![a_slow_one_makes_nothing_fail, a_flaky_one_only_delays, an_absent_one_is_waited_for];
+/// It has no events of before then, so that its watches begin with a LIST: each process makes one of each kind, and no more.
+async fn one_that_is_started_anew_is_listed_once(shared: Arc<Cluster>) {
+    let cluster = Arc::new(shared.start_another().await);
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let (before, during) = (names("before"), names("during"));
+    make(&rig, &before).await;
+    until_ready(&rig, &before).await;
+    // Of a Volume that is made is listed what a decision about it rests on.
+    for name in &during {
+        rig.make_volume(&volume(name)).await;
+    }
+    for name in &during {
+        rig.until_volume_ready(name).await;
+    }
+    let actors = [CONTROLLER, NODES[0], NODES[1]];
+    let listed = actors.map(|actor| rig.lists(actor).len());
+    for (number, name) in during.iter().enumerate() {
+        rig.make_claim(&volume_claim(name, name, NODES[number % 2])).await;
+    }
+    cluster.restart_api_server().await;
+    until_ready(&rig, &during).await;
+    // What was under way then may have been called, and its answer not written.
+    assert_called_once(&rig, &before);
+    for (actor, listed) in actors.into_iter().zip(listed) {
+        let since = rig.lists(actor).split_off(listed);
+        // Each agent looks once which Attachments it has, because it was not heard for so long.
+        let is_begin = |list: &&String| {
+            list.contains("limit=500") && !list.contains("/attachments?&fieldSelector=spec.nodeName")
+        };
+        let begun: Vec<_> = since.iter().filter(is_begin).collect();
+        let different: BTreeSet<_> = begun.iter().collect();
+        assert!(!begun.is_empty() && begun.len() == different.len(), "{actor}: {begun:#?}");
+    }
+    rig.remove(&[before.clone(), during.clone()].concat(), &[before, during].concat()).await;
+}
+
+pub const CASES: &[Case] = cases![
+    a_slow_one_makes_nothing_fail,
+    a_flaky_one_only_delays,
+    an_absent_one_is_waited_for,
+    one_that_is_started_anew_is_listed_once,
+];
