@@ -137,13 +137,18 @@ build_moor = $(CARGO) build --release --locked --bin moor --target-dir target/co
 builds = $(if $(COMPARE),--build '$(commit)=$(compared).moor:$(compared)/charts/moor' \
 	--build here=target/compare/here.moor:charts/moor)
 
+pods = $(if $(COMPARE),,$(or $(PODS),target/bench-pods.json))
+
+# With PODS the figures of an earlier `make bench-pods` are in that file.
 bench:
 	@$(harness) parts certificates etcd kube-apiserver helm
 	@$(if $(COMPARE),$(MAKE) --no-print-directory bench-builds)
-	$(CARGO) bench --locked --bench scale -- $(builds) $(BENCH_ARGS)
+	@$(if $(COMPARE)$(PODS),,$(MAKE) --no-print-directory bench-pods)
+	$(CARGO) bench --locked --bench scale -- $(builds) $(if $(pods),--pods '$(abspath $(pods))') $(BENCH_ARGS)
 
 bench-builds:
 	test -n "$(commit)"
+	git worktree prune
 	test -d "$(compared)" || git worktree add --detach "$(compared)" "$(commit)"
 	$(build_moor) --manifest-path "$(compared)/Cargo.toml"
 	cp target/compare/build/release/moor "$(compared).moor"

@@ -87,6 +87,15 @@ impl Chain {
         self.values.push((for_uid, uid));
     }
 
+    /// The claim and its Attachment are gone: what is made next under their names are others.
+    pub fn forget_claim(&mut self) {
+        for (kind, role) in KINDS.into_iter().filter(|(_, role)| ["claim", "attachment"].contains(role)) {
+            self.known.remove(kind);
+            let [_, for_uid] = placeholders(role);
+            self.values.retain(|(any, _)| *any != for_uid);
+        }
+    }
+
     fn filled(&self, text: &str) -> String {
         self.values.iter().fold(text.to_owned(), |text, (any, this)| text.replace(any, this))
     }

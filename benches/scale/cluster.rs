@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -15,6 +15,7 @@ use kube::Client;
 use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 
+use crate::actor::Actor;
 use crate::cost::{self, Counters, PARTS, Requests};
 use crate::plugin::{self, DRIVER};
 use crate::profile::{self, Profile};
@@ -43,6 +44,8 @@ pub struct Cluster {
     pub nodes: Vec<String>,
     /// The file in /proc of each node's mount namespace, by the node's name.
     namespaces: BTreeMap<String, PathBuf>,
+    /// What the agent says of its options: an older build has fewer.
+    agent_help: String,
     /// What the chart has in the environment of each agent.
     agent_env: Vec<(String, String)>,
     /// May do what a user may.
@@ -64,15 +67,6 @@ pub struct Cluster {
     peaks: Mutex<BTreeMap<String, u64>>,
 }
 
-/// Who a process of moor is to the API server.
-pub struct Actor {
-    pub client: Client,
-    kubeconfig: PathBuf,
-    /// Where it serves /readyz.
-    pub port: u16,
-    pod_uid: String,
-}
-
 /// Path of the objects of a kind of users.
 pub fn path_of(kind: &str) -> String {
     format!("/apis/moor.dev/v1alpha1/namespaces/{SPACE}/{kind}")
@@ -86,7 +80,7 @@ pub async fn send(client: &Client, method: &str, path: &str, body: &Value) -> Re
     client.request_text(request.body(body).unwrap()).await
 }
 
-async fn post(client: &Client, path: &str, body: &Value) -> Value {
+pub async fn post(client: &Client, path: &str, body: &Value) -> Value {
     let answer = send(client, "POST", path, body).await;
     serde_json::from_str(&answer.unwrap_or_else(|error| panic!("POST {path}: {error}"))).unwrap()
 }
@@ -115,13 +109,14 @@ impl Cluster {
                 plugin::serve(node, number == 0, &plugins, &directory.join("volumes"), all_processes);
             namespaces.insert(node.clone(), namespace);
             fs::write(state_dir(&directory, node).join("boot-id"), format!("{node}-boot")).unwrap();
-            let actor = actor(&control_plane, &user, node, "moor-agent", node).await;
+            let actor = Actor::make(&control_plane, &user, node, "moor-agent", node).await;
             actors.insert(node.clone(), actor);
         }
-        let controller = actor(&control_plane, &user, CONTROLLER, "moor-controller", &nodes[0]).await;
+        let controller = Actor::make(&control_plane, &user, CONTROLLER, "moor-controller", &nodes[0]).await;
         actors.insert(CONTROLLER.to_owned(), controller);
         make_plugin(&user).await;
         let etcd = kube::Config::new(control_plane.etcd().parse().unwrap());
+        let agent_help = help_of_agent(&build.moor);
         Self {
             volumes: Observer::start(&user, &path_of("volumes")).await,
             claims: Observer::start(&user, &path_of("volumeclaims")).await,
@@ -131,6 +126,7 @@ impl Cluster {
             control_plane,
             nodes,
             namespaces,
+            agent_help,
             agent_env: chart::agent_env(&installed),
             user,
             actors,
@@ -228,16 +224,17 @@ impl Cluster {
             return arguments;
         }
         let state = state_dir(&self.directory, name);
+        let silent = ["--audit-interval=0", "--capacity-interval=0", "--health-interval=0"];
+        let silent =
+            silent.into_iter().filter(|option| self.agent_help.contains(option.trim_end_matches("=0")));
         arguments.extend([
             "agent".to_owned(),
             format!("--node-name={name}"),
             format!("--pod-uid={}", actor.pod_uid),
             format!("--state-dir={}", state.display()),
             format!("--boot-id-file={}", state.join("boot-id").display()),
-            "--audit-interval=0".to_owned(),
-            "--capacity-interval=0".to_owned(),
-            "--health-interval=0".to_owned(),
         ]);
+        arguments.extend(silent.map(str::to_owned));
         arguments.rotate_left(3);
         arguments
     }
@@ -344,6 +341,12 @@ fn among_its_own(start: impl FnOnce() -> Moor + Send) -> Moor {
     thread::scope(|scope| scope.spawn(in_it).join()).unwrap()
 }
 
+fn help_of_agent(moor: &Path) -> String {
+    let said = Command::new(moor).args(["agent", "--help"]).output().unwrap();
+    assert!(said.status.success(), "{} agent --help: {}", moor.display(), said.status);
+    String::from_utf8(said.stdout).unwrap()
+}
+
 fn state_dir(directory: &Path, node: &str) -> PathBuf {
     directory.join(format!("{node}.state"))
 }
@@ -362,34 +365,4 @@ async fn make_plugin(user: &Client) {
         "apiVersion": "moor.dev/v1alpha1", "kind": "Plugin", "metadata": {"name": DRIVER}, "spec": spec,
     });
     post(user, "/apis/moor.dev/v1alpha1/plugins", &plugin).await;
-}
-
-/// Makes the Pod of a process on a node, and a token that is bound to it.
-async fn actor(control_plane: &ControlPlane, user: &Client, name: &str, account: &str, node: &str) -> Actor {
-    let spec = json!({
-        "serviceAccountName": account,
-        "nodeName": node,
-        "containers": [{"name": "moor", "image": "moor"}],
-    });
-    let pod = json!({"metadata": {"name": format!("moor-{name}")}, "spec": spec});
-    let pod = post(user, &format!("/api/v1/namespaces/{NAMESPACE}/pods"), &pod).await;
-    let (pod_name, pod_uid) = (&pod["metadata"]["name"], pod["metadata"]["uid"].as_str().unwrap());
-    let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": pod_name, "uid": pod_uid});
-    // Longer than any run takes.
-    let request = json!({"spec": {"audiences": [], "expirationSeconds": 86400, "boundObjectRef": bound}});
-    let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token");
-    let answer = post(user, &path, &request).await;
-    let token = answer["status"]["token"].as_str().unwrap();
-    Actor {
-        client: control_plane.client_of(token),
-        kubeconfig: control_plane.kubeconfig_of(name, token),
-        port: own_port(),
-        pod_uid: pod_uid.to_owned(),
-    }
-}
-
-/// A port that nobody else has: below those that the kernel gives to connections, in a network namespace of our own.
-fn own_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(20_000);
-    NEXT.fetch_add(1, Ordering::Relaxed)
 }

@@ -111,7 +111,7 @@ async fn restart(cluster: &Arc<Cluster>, name: &str, node: &str) -> Value {
     cluster.kill();
     let started = Instant::now();
     cluster.run(None);
-    cluster.claims.begin(Goal::Ready);
+    cluster.claims.begin(Phase::MakeClaims.goals());
     cluster.claims.sent(name);
     let (method, body) = request_of(Phase::MakeClaims, name, node);
     cluster.ask(method, "volumeclaims", name, &body).await;

@@ -14,12 +14,14 @@
 #[path = "../../tests/rig/mod.rs"]
 mod rig;
 
+mod actor;
 mod bare;
 mod cluster;
 mod cost;
 mod existing;
 mod flame;
 mod plugin;
+mod pods;
 mod profile;
 mod record;
 mod report;
@@ -63,7 +65,7 @@ struct Options {
     concurrency: u16,
     /// Numbers of claims that are Ready and stay, from few to many: beside each all rounds are made. While they are made the leader
     /// is lost, and beside each number but 0 it is measured what the processes take when nothing is asked, and to be started again.
-    /// A node takes 2,048.
+    /// A node takes 2,048 claims.
     #[arg(long, value_delimiter = ',', default_value = "0,1000")]
     existing: Vec<usize>,
     /// For how many seconds nothing is asked beside the most claims; beside fewer it is a minute at most.
@@ -77,6 +79,9 @@ struct Options {
     /// server of its own. Without it the build of this bench is measured.
     #[arg(long = "build", value_parser = build)]
     builds: Vec<Build>,
+    /// What `make bench-pods` has written: it becomes a part of the table and of the JSON.
+    #[arg(long)]
+    pods: Option<PathBuf>,
     /// Record where the time of the controller and of one agent goes, or who has their memory; a flame graph of each is drawn into
     /// target/profiles when its process ends, by what the Debian packages linux-perf and heaptrack have.
     #[arg(long, value_enum)]
@@ -116,11 +121,17 @@ fn main() -> ExitCode {
         options.existing.is_sorted(),
         "--existing: claims that stay do not go, give the numbers from few to many"
     );
+    let claims = options.existing.iter().max().unwrap_or(&0) + options.sizes.iter().max().unwrap_or(&0);
+    let room = CLAIMS_OF_A_NODE * usize::from(options.agents);
+    assert!(claims <= room, "{claims} claims at a time: --agents {} have room for {room}", options.agents);
     cost::check();
     flame::check();
     rounds::check();
     rig::in_namespaces(|directory| run(options, directory))
 }
+
+/// How many claims a node takes: its agent names so many at most (src/api/schema.rs).
+const CLAIMS_OF_A_NODE: usize = 2048;
 
 /// The API server of a build, and the bare client that makes its writes.
 struct Bench {
@@ -139,6 +150,8 @@ async fn run(options: Options, directory: PathBuf) -> ExitCode {
         }
         benches.push(Bench { cluster, bare: Arc::new(bare) });
     }
+    // Before hours are spent on the rest.
+    let pods = options.pods.as_deref().map(pods::read);
     let (mut rounds, mut beside) = (BTreeMap::new(), BTreeMap::new());
     let mut writes = BTreeMap::new();
     let mut before = 0;
@@ -153,7 +166,7 @@ async fn run(options: Options, directory: PathBuf) -> ExitCode {
             // At once, so that a run that is cut short has shown what it has measured.
             print_setting(setting, &of_it, &benches);
             rounds.insert(setting, of_it);
-            write(&options, &rounds, &beside, &writes, &benches);
+            write(&options, &rounds, &beside, &writes, pods.as_ref(), &benches);
         }
     }
     if options.writes > 0 {
@@ -170,7 +183,10 @@ async fn run(options: Options, directory: PathBuf) -> ExitCode {
         differences.look(*setting, of_it);
     }
     print(&rounds, &beside, &benches);
-    let path = write(&options, &rounds, &beside, &writes, &benches);
+    if let Some(pods) = &pods {
+        rig::say(&pods::table(pods));
+    }
+    let path = write(&options, &rounds, &beside, &writes, pods.as_ref(), &benches);
     rig::say(&format!("every figure of every round is in {}", path.display()));
     for more in &differences.more {
         rig::say(&format!("more writes: {more}"));
@@ -257,6 +273,7 @@ fn write(
     rounds: &BTreeMap<Setting, Rounds>,
     beside: &Beside,
     writes: &BTreeMap<String, Value>,
+    pods: Option<&Value>,
     benches: &[Bench],
 ) -> PathBuf {
     let parts = &benches[0].cluster.control_plane.parts;
@@ -270,7 +287,7 @@ fn write(
     let all = json!({
         "machine": machine(),
         "versions": {
-            "moor": env!("CARGO_PKG_VERSION"),
+            "moor": format!("{} ({})", env!("CARGO_PKG_VERSION"), commit()),
             "kube-apiserver": said(&parts.join("kube-apiserver"), "--version"),
             "etcd": said(&parts.join("etcd"), "--version"),
         },
@@ -288,11 +305,22 @@ fn write(
         "rounds": report::to_json(rounds),
         "existing": beside,
         "writes": writes,
+        "pods": pods,
         "peakMemory": peaks,
     });
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench.json");
     fs::write(&path, serde_json::to_string_pretty(&all).unwrap() + "\n").unwrap();
     path
+}
+
+/// The commit that the bench is of.
+fn commit() -> String {
+    let folder = ["-C", env!("CARGO_MANIFEST_DIR")];
+    let said = Command::new("git").args(folder).args(["describe", "--always", "--dirty"]).output();
+    let said = said.ok().filter(|said| said.status.success());
+    said.map_or("no commit is known".to_owned(), |said| {
+        String::from_utf8_lossy(&said.stdout).trim().to_owned()
+    })
 }
 
 fn machine() -> Value {

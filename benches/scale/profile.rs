@@ -38,6 +38,8 @@ pub struct Profile {
 impl Profile {
     /// Of the process of this name, which is about to be started. What was recorded of an earlier one is written over.
     pub fn new(kind: Kind, name: &str) -> Self {
+        let is_there = kind == Kind::Cpu || Path::new(PRELOADED).exists();
+        assert!(is_there, "the Debian package heaptrack is not installed: there is no {PRELOADED}");
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/profiles");
         fs::create_dir_all(&folder).unwrap();
         let what = if kind == Kind::Cpu { "cpu" } else { "heap" };

@@ -103,7 +103,7 @@ pub async fn record(cluster: &Arc<Cluster>) -> Script {
         for _ in 0..SAMPLES {
             samples.push(record_one(cluster, &journal, node).await);
         }
-        script.insert(node.clone(), Phase::ALL.map(|phase| (phase, usual(&samples, phase))).into());
+        script.insert(node.clone(), Phase::PARTS.map(|phase| (phase, usual(&samples, phase))).into());
     }
     cluster.stop().await;
     // The agent of the first node makes the plugin's Controller calls; all others are like the second.
@@ -155,16 +155,16 @@ async fn record_one(cluster: &Cluster, journal: &Journal, node: &str) -> BTreeMa
     let name = format!("recorded-{}", cluster.next_round());
     let mut known = BTreeMap::new();
     let mut entries = BTreeMap::new();
-    for phase in Phase::ALL {
+    for phase in Phase::PARTS {
         let since = journal.now();
         let observer = phase.observer(cluster);
-        observer.begin(phase.goal());
+        observer.begin(phase.goals());
         observer.sent(&name);
         let (method, body) = request_of(phase, &name, node);
         cluster.ask(method, phase.kind(), &name, &body).await;
         observer.until_all_are_there().await;
         until_quiet(journal).await;
-        if phase.goal() == Goal::Ready {
+        if phase.goals() == [Goal::Ready] {
             learn(cluster, phase, &name, node, &mut known).await;
         }
         let is_about = |entry: &Entry| entry.is_taken() && entry.write().is_some_and(is_about_objects);

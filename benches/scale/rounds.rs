@@ -23,11 +23,29 @@ pub enum Phase {
     MakeVolumes,
     MakeClaims,
     DeleteClaims,
+    /// Each claim is deleted as soon as it is Ready, and the next one is made when it is gone.
+    ComeAndGo,
     DeleteVolumes,
 }
 
 impl Phase {
-    pub const ALL: [Self; 4] = [Self::MakeVolumes, Self::MakeClaims, Self::DeleteClaims, Self::DeleteVolumes];
+    pub const ALL: [Self; 5] =
+        [Self::MakeVolumes, Self::MakeClaims, Self::DeleteClaims, Self::ComeAndGo, Self::DeleteVolumes];
+
+    /// Those of which the others consist.
+    pub const PARTS: [Self; 4] =
+        [Self::MakeVolumes, Self::MakeClaims, Self::DeleteClaims, Self::DeleteVolumes];
+
+    /// What is done with one object, each when the one before has reached its goal.
+    pub fn parts(self) -> &'static [Self] {
+        match self {
+            Self::MakeVolumes => &[Self::MakeVolumes],
+            Self::MakeClaims => &[Self::MakeClaims],
+            Self::DeleteClaims => &[Self::DeleteClaims],
+            Self::ComeAndGo => &[Self::MakeClaims, Self::DeleteClaims],
+            Self::DeleteVolumes => &[Self::DeleteVolumes],
+        }
+    }
 
     /// For people and for JSON.
     pub fn name(self) -> &'static str {
@@ -35,6 +53,7 @@ impl Phase {
             Self::MakeVolumes => "make volumes",
             Self::MakeClaims => "make claims",
             Self::DeleteClaims => "delete claims",
+            Self::ComeAndGo => "claims come and go",
             Self::DeleteVolumes => "delete volumes",
         }
     }
@@ -43,30 +62,34 @@ impl Phase {
     pub fn kind(self) -> &'static str {
         match self {
             Self::MakeVolumes | Self::DeleteVolumes => "volumes",
-            Self::MakeClaims | Self::DeleteClaims => "volumeclaims",
+            Self::MakeClaims | Self::DeleteClaims | Self::ComeAndGo => "volumeclaims",
         }
     }
 
-    pub fn goal(self) -> Goal {
+    /// What an object of it comes to be, one after the other.
+    pub fn goals(self) -> &'static [Goal] {
         match self {
-            Self::MakeVolumes | Self::MakeClaims => Goal::Ready,
-            Self::DeleteClaims | Self::DeleteVolumes => Goal::Gone,
+            Self::MakeVolumes | Self::MakeClaims => &[Goal::Ready],
+            Self::DeleteClaims | Self::DeleteVolumes => &[Goal::Gone],
+            Self::ComeAndGo => &[Goal::Ready, Goal::Gone],
         }
     }
 
     pub fn observer(self, cluster: &Cluster) -> &Arc<Observer> {
         match self {
             Self::MakeVolumes | Self::DeleteVolumes => &cluster.volumes,
-            Self::MakeClaims | Self::DeleteClaims => &cluster.claims,
+            Self::MakeClaims | Self::DeleteClaims | Self::ComeAndGo => &cluster.claims,
         }
     }
 }
 
-/// The user's request about an object of a phase, whose claim is on this node: method and body.
+/// The user's first request about an object of a phase, whose claim is on this node: method and body.
 pub fn request_of(phase: Phase, name: &str, node: &str) -> (&'static str, Value) {
     let (kind, spec) = match phase {
         Phase::MakeVolumes => ("Volume", json!({"pluginName": DRIVER, "capacity": "1Mi"})),
-        Phase::MakeClaims => ("VolumeClaim", json!({"volumeName": name, "nodeName": node})),
+        Phase::MakeClaims | Phase::ComeAndGo => {
+            ("VolumeClaim", json!({"volumeName": name, "nodeName": node}))
+        }
         Phase::DeleteClaims | Phase::DeleteVolumes => return ("DELETE", Value::Null),
     };
     let metadata = json!({"name": name});
@@ -137,7 +160,7 @@ pub type Round = BTreeMap<Phase, Figures>;
 pub async fn by_moor(cluster: &Arc<Cluster>, load: Load) -> Round {
     cluster.run(None);
     warm_up(cluster).await;
-    let round = all_phases(cluster, load, None).await;
+    let round = each_phase(cluster, &Phase::ALL, load, None).await;
     cluster.stop().await;
     round
 }
@@ -146,12 +169,13 @@ pub async fn by_moor(cluster: &Arc<Cluster>, load: Load) -> Round {
 /// know their plugin, and heed everybody.
 pub async fn warm_up(cluster: &Arc<Cluster>) {
     let objects = cluster.nodes.len();
-    all_phases(cluster, Load { objects, at_once: objects, one_by_one: false }, None).await;
+    let load = Load { objects, at_once: objects, one_by_one: false };
+    each_phase(cluster, &Phase::PARTS, load, None).await;
 }
 
 /// A round by the bare client. None of moor's processes runs, since they would do its work.
 pub async fn by_bare_client(cluster: &Arc<Cluster>, load: Load, client: &Arc<Client>) -> Round {
-    all_phases(cluster, load, Some(client)).await
+    each_phase(cluster, &Phase::ALL, load, Some(client)).await
 }
 
 /// One for each object of a round.
@@ -161,10 +185,15 @@ pub fn chains(cluster: &Cluster, objects: usize) -> Vec<Chain> {
     (0..objects).map(chain).collect()
 }
 
-async fn all_phases(cluster: &Arc<Cluster>, load: Load, bare: Option<&Arc<Client>>) -> Round {
+async fn each_phase(
+    cluster: &Arc<Cluster>,
+    phases: &[Phase],
+    load: Load,
+    bare: Option<&Arc<Client>>,
+) -> Round {
     let mut chains = chains(cluster, load.objects);
     let mut round = Round::new();
-    for phase in Phase::ALL {
+    for &phase in phases {
         let figures = one_phase(cluster, phase, load, bare, &mut chains).await;
         let who = if bare.is_some() { "the bare client" } else { "moor" };
         rig::say(&format!("  {who}: {} {:.1}/s", phase.name(), figures.rate()));
@@ -185,7 +214,7 @@ pub async fn one_phase(
     let before = cluster.counters().await;
     let cpu_before = cluster.cpu();
     let started = Instant::now();
-    observer.begin(phase.goal());
+    observer.begin(phase.goals());
     let walks = std::mem::take(chains).into_iter().map(|chain| {
         let (cluster, bare) = (cluster.clone(), bare.cloned());
         tokio::spawn(one_object(cluster, phase, load, bare, chain))
@@ -230,16 +259,21 @@ async fn one_object(
     bare: Option<Arc<Client>>,
     mut chain: Chain,
 ) -> Chain {
-    let name = chain.name();
-    let (method, body) = request_of(phase, name, chain.node());
-    phase.observer(&cluster).sent(name);
-    let answer = cluster.ask(method, phase.kind(), name, &body).await;
-    if let Some(bare) = bare {
-        chain.learn(phase.kind(), answer);
-        bare.walk(&cluster, phase, &mut chain).await;
-    }
-    if load.one_by_one {
-        phase.observer(&cluster).until_all_are_there().await;
+    let observer = phase.observer(&cluster);
+    observer.sent(chain.name());
+    for (done, &part) in phase.parts().iter().enumerate() {
+        let (method, body) = request_of(part, chain.name(), chain.node());
+        let answer = cluster.ask(method, part.kind(), chain.name(), &body).await;
+        if let Some(bare) = &bare {
+            chain.learn(part.kind(), answer);
+            bare.walk(&cluster, part, &mut chain).await;
+        }
+        if load.one_by_one || phase.parts().len() > 1 {
+            observer.until_reached(chain.name(), done + 1).await;
+        }
+        if part == Phase::DeleteClaims {
+            chain.forget_claim();
+        }
     }
     chain
 }

@@ -48,9 +48,9 @@ pub struct Observer {
 }
 
 struct Waits {
-    goal: Goal,
-    /// When the request was made for each object that has not reached the goal.
-    pending: HashMap<String, Instant>,
+    goals: &'static [Goal],
+    /// Each object that has not reached all goals.
+    pending: HashMap<String, Pending>,
     latencies: Vec<Duration>,
     /// When the last one has reached it.
     last: Option<Instant>,
@@ -60,11 +60,18 @@ struct Waits {
     broken: Option<String>,
 }
 
+struct Pending {
+    /// When the first request was made.
+    since: Instant,
+    /// How many goals it has reached.
+    reached: usize,
+}
+
 impl Observer {
     /// Begins to watch; what changes from here on is seen.
     pub async fn start(client: &Client, path: &str) -> Arc<Self> {
         let waits = Waits {
-            goal: Goal::Ready,
+            goals: &[],
             pending: HashMap::new(),
             latencies: Vec::new(),
             last: None,
@@ -80,17 +87,23 @@ impl Observer {
         observer
     }
 
-    /// A phase begins.
-    pub fn begin(&self, goal: Goal) {
+    /// A phase begins, of which each object comes to these goals, one after the other.
+    pub fn begin(&self, goals: &'static [Goal]) {
         let mut waits = self.waits.lock().unwrap();
         assert!(waits.pending.is_empty(), "the phase before has not ended");
-        (waits.goal, waits.latencies) = (goal, Vec::new());
+        (waits.goals, waits.latencies) = (goals, Vec::new());
         (waits.last, waits.silence) = (None, Duration::ZERO);
     }
 
-    /// The request for this object is about to be made.
+    /// The first request for this object is about to be made.
     pub fn sent(&self, name: &str) {
-        self.waits.lock().unwrap().pending.insert(name.to_owned(), Instant::now());
+        let pending = Pending { since: Instant::now(), reached: 0 };
+        self.waits.lock().unwrap().pending.insert(name.to_owned(), pending);
+    }
+
+    /// Waits until an object has reached so many goals.
+    pub async fn until_reached(&self, name: &str, goals: usize) {
+        self.until(|waits| waits.pending.get(name).is_none_or(|pending| pending.reached >= goals)).await;
     }
 
     /// Waits until nothing that was sent is pending.
@@ -98,9 +111,9 @@ impl Observer {
         self.until(|waits| waits.pending.is_empty()).await;
     }
 
-    /// Waits until so many of the phase with this goal have reached it. Returns how many that were sent have not.
+    /// Waits until so many of the phase with this goal alone have reached it. Returns how many that were sent have not.
     pub async fn until_there_are(&self, goal: Goal, count: usize) -> usize {
-        self.until(|waits| waits.goal == goal && waits.latencies.len() >= count).await;
+        self.until(|waits| waits.goals == [goal] && waits.latencies.len() >= count).await;
         self.waits.lock().unwrap().pending.len()
     }
 
@@ -123,10 +136,10 @@ impl Observer {
 
     fn shown(&self) -> String {
         let waits = self.waits.lock().unwrap();
-        format!("{:?}, such as {:?}", waits.goal, waits.pending.keys().take(5).collect::<Vec<_>>())
+        format!("{:?}, such as {:?}", waits.goals, waits.pending.keys().take(5).collect::<Vec<_>>())
     }
 
-    /// From each object's request until it was seen at the goal.
+    /// From each object's first request until it was seen at the last goal.
     pub fn latencies(&self) -> Vec<Duration> {
         self.waits.lock().unwrap().latencies.clone()
     }
@@ -138,11 +151,20 @@ impl Observer {
 
     fn heard(&self, name: &str, reached: Goal) {
         let mut waits = self.waits.lock().unwrap();
-        if waits.goal != reached {
+        let goals = waits.goals;
+        let Some(pending) = waits.pending.get_mut(name) else { return };
+        if goals.get(pending.reached) != Some(&reached) {
             return;
         }
-        let Some(sent) = waits.pending.remove(name) else { return };
-        waits.latencies.push(sent.elapsed());
+        pending.reached += 1;
+        if pending.reached < goals.len() {
+            drop(waits);
+            self.changed.notify_waiters();
+            return;
+        }
+        let latency = pending.since.elapsed();
+        waits.pending.remove(name);
+        waits.latencies.push(latency);
         let now = Instant::now();
         let since = waits.last.replace(now).map_or(Duration::ZERO, |last| now - last);
         waits.silence = waits.silence.max(since);
