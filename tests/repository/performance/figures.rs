@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 /// The phases of a round, in their order.
-pub const PHASES: [&str; 4] = ["make volumes", "make claims", "delete claims", "delete volumes"];
+pub const PHASES: [&str; 5] =
+    ["make volumes", "make claims", "delete claims", "claims come and go", "delete volumes"];
 
 /// What of a round says which one it is.
 const KEYS: [&str; 5] = ["existing", "size", "build", "who", "phase"];

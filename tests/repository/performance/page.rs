@@ -12,7 +12,7 @@ use super::targets::TARGETS;
 type Table = fn(&Figures) -> String;
 
 /// What has a place on the page.
-const TABLES: [(&str, Table); 8] = [
+const TABLES: [(&str, Table); 10] = [
     ("run", run),
     ("targets", targets),
     ("bound", bound),
@@ -20,6 +20,8 @@ const TABLES: [(&str, Table); 8] = [
     ("costs", costs),
     ("requests", all_requests),
     ("beside", beside),
+    ("pods", pods),
+    ("promises of pods", promises_of_pods),
     ("writes", writes),
 ];
 
@@ -95,7 +97,7 @@ fn targets(figures: &Figures) -> String {
 fn bound(figures: &Figures) -> String {
     let existing = figures.numbers("existing")[0];
     let rounds = [Who::Moor, Who::Bare].map(|who| figures.round(who, existing, 1000, "make claims"));
-    let [Some(moor), Some(bare)] = rounds else { return "This run has not measured it.\n".to_owned() };
+    let [Some(moor), Some(bare)] = rounds else { return NOT_MEASURED.to_owned() };
     let cores = figures.all["machine"]["cores"].as_f64().unwrap();
     let sum = |round: &Value, parts: &[&str]| parts.iter().map(|part| cpu(round, part)).sum::<f64>();
     let rate = |round: &Value| middle(&round["objectsPerSecond"]);
@@ -201,9 +203,10 @@ fn costs(figures: &Figures) -> String {
 /// Requests per object where one comes after the other, by verb and resource.
 fn all_requests(figures: &Figures) -> String {
     let (existing, size) = (figures.numbers("existing")[0], figures.numbers("sizes")[0]);
+    let none = serde_json::Map::new();
     let of = |who, phase| {
-        let round = figures.round(who, existing, size, phase).unwrap();
-        round["requestsPerObject"].as_object().unwrap()
+        let round = figures.round(who, existing, size, phase);
+        round.map_or(&none, |round| round["requestsPerObject"].as_object().unwrap())
     };
     let both = |phase| [Who::Moor, Who::Bare].map(|who| of(who, phase));
     let all: BTreeSet<_> =
@@ -259,10 +262,58 @@ fn beside(figures: &Figures) -> String {
     table(&heads, figures.numbers("existing").into_iter().filter_map(line).chain([most]))
 }
 
+const NOT_MEASURED: &str = "This run has not measured it.\n";
+
+/// How Pods start, from `make bench-pods`.
+fn pods(figures: &Figures) -> String {
+    let Some(kinds) = figures.all["pods"]["figures"].as_array() else { return NOT_MEASURED.to_owned() };
+    let line = |kind: &Value| {
+        let number = |field: &str| format!("{:.2}", kind[field].as_f64().unwrap());
+        let [title, at_once] = [kind["title"].as_str().unwrap().to_owned(), kind["atOnce"].to_string()];
+        let numbers = ["medianSeconds", "p99Seconds", "overNoneSeconds", "writesPerPod", "writesOverNone"];
+        [title, at_once].into_iter().chain(numbers.map(number)).collect()
+    };
+    let heads = [
+        "Pods",
+        "at once",
+        "Running after, s: median",
+        "p99",
+        "over one without a volume",
+        "API writes",
+        "over one without",
+    ];
+    table(&heads, kinds.iter().map(line))
+}
+
+fn promises_of_pods(figures: &Figures) -> String {
+    let Some(limits) = figures.all["pods"]["limits"].as_array() else { return NOT_MEASURED.to_owned() };
+    let titles = |name: &Value| {
+        let kinds = figures.all["pods"]["figures"].as_array().unwrap();
+        kinds.iter().find(|kind| kind["kind"] == *name).unwrap()["title"].as_str().unwrap()
+    };
+    let line = |limit: &Value| {
+        let text = |field: &str| limit[field].as_str().unwrap();
+        let number = |field: &str| limit[field].as_f64().unwrap();
+        let (unit, at_once) = (text("unit"), &limit["atOnce"]);
+        vec![
+            format!(
+                "{}, {at_once} at once: {} over {}",
+                titles(&limit["kind"]),
+                text("what"),
+                titles(&limit["beside"])
+            ),
+            format!("≤ {}{unit}", number("most")),
+            format!("{:.2}{unit}", number("measured")),
+            if limit["met"] == true { "yes" } else { "**no**" }.to_owned(),
+        ]
+    };
+    table(&["what", "asked", "measured", "met"], limits.iter().map(line))
+}
+
 /// What each write costs an API server that has all of moor, and others that lack something of it.
 fn writes(figures: &Figures) -> String {
     let Some(writes) = figures.all["writes"].as_object().unwrap().values().next() else {
-        return "This run has not measured it.\n".to_owned();
+        return NOT_MEASURED.to_owned();
     };
     let writes = writes.as_array().unwrap();
     let variants: Vec<&String> = writes[0]["variants"].as_object().unwrap().keys().collect();
