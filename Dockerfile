@@ -1,5 +1,6 @@
-# The image of all components: docker build -t moor.dev/moor:0.1.0 .
-# (`make image` builds one without a container engine.)
+# The image of controller and agents:  docker build -t moor.dev/moor:0.1.0 .
+# The image of the loop driver:        docker build -t moor.dev/moor-loop-driver:0.1.0 --target loop-driver .
+# (`make image` builds both without a container engine.)
 
 FROM rust:1-bookworm AS build
 WORKDIR /src
@@ -11,11 +12,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
     cargo build --release --locked --bin moor && cp target/release/moor /usr/local/bin/moor
 
-FROM debian:bookworm-slim
-# What the loop driver calls: mkfs, fsck and growing for ext4 and xfs, losetup, mount.
-RUN apt-get update \
-    && apt-get install --yes --no-install-recommends e2fsprogs mount util-linux xfsprogs \
-    && rm -rf /var/lib/apt/lists/*
+FROM debian:bookworm-slim AS moor
 COPY --from=build /usr/local/bin/moor /usr/local/bin/moor
 LABEL org.opencontainers.image.title="moor" \
       org.opencontainers.image.description="A CSI orchestrator for Kubernetes" \
@@ -23,3 +20,14 @@ LABEL org.opencontainers.image.title="moor" \
 # Agents and drivers run as root by the chart's word; everything else does not.
 USER 65532:65532
 ENTRYPOINT ["moor"]
+
+FROM moor AS loop-driver
+USER 0:0
+# What it calls: mkfs, fsck and growing for ext4 and xfs, losetup, mount. Nobody else calls any program.
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends e2fsprogs mount util-linux xfsprogs \
+    && rm -rf /var/lib/apt/lists/*
+USER 65532:65532
+
+# The last one is what is built where none is named.
+FROM moor

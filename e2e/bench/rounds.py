@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from e2e.cluster import ApiError, Cluster, parts, say
 from e2e.suite import audit, objects
-from e2e.suite.pods import AGENT, Pods
+from e2e.suite.pods import Pods
 
 from .kinds import NAMESPACE, Kind
 
@@ -94,7 +94,7 @@ class Bench:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._api = cluster.api
-        self._image = Pods(cluster).objects(AGENT)[0]["spec"]["containers"][0]["image"]
+        self._image = Pods(cluster).image_with_tools()
         self._numbers = itertools.count(1)
 
     def measure(self, kinds: Sequence[Kind], *, at_once: int, times: int) -> list[Figures]:

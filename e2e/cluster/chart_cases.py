@@ -75,16 +75,24 @@ def _of_daemon(name: str, workload: str, given: Mapping[str, object]) -> tuple[C
 def _of_image() -> tuple[Case, ...]:
     digest = "sha256:" + "0" * 64
 
-    def case(value: str, to: str, image: str, given: Mapping[str, object] = _LOOP) -> Case:
+    def case(value: str, to: str, image: str, loop_image: str, given: Mapping[str, object] = _LOOP) -> Case:
         pods = (Expected(pod, "spec containers 0 image", image) for pod in (TEST, AGENT_TEST))
-        templates = (Expected(item, f"{_FIRST} image", image) for item in (CONTROLLER, AGENT, LOOP, JOB))
-        return _case(f"image.{value}", to, *templates, *pods, given=given)
+        templates = (Expected(item, f"{_FIRST} image", image) for item in (CONTROLLER, AGENT, JOB))
+        return _case(f"image.{value}", to, *templates, *pods, Expected(LOOP, f"{_FIRST} image", loop_image), given=given)
 
+    def loop_case(value: str, to: str, image: str, given: Mapping[str, object] = _LOOP) -> Case:
+        own = Expected(AGENT, f"{_FIRST} image", "moor.dev/moor:0.1.0")
+        return _case(f"loopDriver.image.{value}", to, Expected(LOOP, f"{_FIRST} image", image), own, given=given)
+
+    own, loop, mirror = "moor.dev/moor", "moor.dev/moor-loop-driver", "mirror.example.com"
     return (
-        case("registry", "mirror.example.com", "mirror.example.com/moor.dev/moor:0.1.0"),
-        case("repository", "example.com/moor", "example.com/moor:0.1.0"),
-        case("tag", "1.2.3", "moor.dev/moor:1.2.3"),
-        case("digest", digest, f"moor.dev/moor@{digest}", {**_LOOP, "image.tag": "1.2.3"}),
+        case("registry", mirror, f"{mirror}/{own}:0.1.0", f"{mirror}/{loop}:0.1.0"),
+        case("repository", "example.com/moor", "example.com/moor:0.1.0", f"{loop}:0.1.0"),
+        case("tag", "1.2.3", f"{own}:1.2.3", f"{loop}:1.2.3"),
+        case("digest", digest, f"{own}@{digest}", f"{loop}:1.2.3", {**_LOOP, "image.tag": "1.2.3"}),
+        loop_case("repository", "example.com/loop", "example.com/loop:0.1.0"),
+        loop_case("tag", "1.2.3", f"{loop}:1.2.3"),
+        loop_case("digest", digest, f"{loop}@{digest}", {**_LOOP, "loopDriver.image.tag": "1.2.3"}),
         _case(
             "image.pullPolicy", "Always",
             *(Expected(item, f"{_FIRST} imagePullPolicy", "Always") for item in (CONTROLLER, AGENT, LOOP, JOB)),
@@ -390,6 +398,8 @@ REFUSED: tuple[Mapping[str, object], ...] = (
     {"loopDriver.storageClass.isDefault": "maybe"},
     {"loopDriver.storageClass.late": True},
     {"image.digest": "latest"},
+    {"loopDriver.image.digest": "latest"},
+    {"loopDriver.image.repository": ""},
     {"commonLabels": {"app.kubernetes.io/name": "other"}},
     {"agent.podLabels": {"app.kubernetes.io/component": "other"}},
     {"agent.extraEnv": [{"name": "NODE_NAME", "value": "other"}]},

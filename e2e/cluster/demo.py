@@ -124,7 +124,7 @@ class Tour:
         if self.cluster is None:
             self.kubectl(verb, "-f", EXAMPLE)
             return
-        selector = "app.kubernetes.io/component=agent"
+        selector = "app.kubernetes.io/component=loop-driver"
         path = "jsonpath={.items[0].spec.containers[0].image}"
         image = self._quiet("get", "pods", "--namespace", NAMESPACE, "--selector", selector, "-o", path)
         text = (REPOSITORY / EXAMPLE).read_text()

@@ -15,16 +15,19 @@ from typing import Protocol
 
 from . import packages, parts
 from .commands import run
-from .messages import step
+from .messages import Problem, step
 from .paths import IMAGES, cache
 
 REPOSITORY = "moor.dev/moor"
+LOOP_DRIVER = "moor.dev/moor-loop-driver"
 PAUSE = "moor.dev/pause:1"
 
 _SUITE = "bookworm"
 # What a driver in this image needs to make, check and mount file systems, and a database for the suite's Pods, which run it
 # too.
 _PACKAGES = ("e2fsprogs", "xfsprogs", "util-linux", "mount", "kmod", "sqlite3")
+# What of it is not in the image of controller and agents, which call no program: also what Debian's slim image has of these.
+_TOOLS = ("mkfs*", "mke2fs", "fsck*", "e2fsck", "resize2fs", "tune2fs", "debugfs", "dumpe2fs", "xfs_*", "losetup", "sqlite3")
 # Where a shell is looked for in the images of the storage tests, and which one is there.
 _SHELL = ("usr/bin/sh", "bash")
 _SUPERFLUOUS = (
@@ -79,15 +82,22 @@ def pause() -> Image:
 
 
 def moor(binary: Path) -> Image:
-    """The program on a Debian base, tagged by its content so that a new build rolls out."""
-    digest = hashlib.sha256(binary.read_bytes()).hexdigest()
-    image = Image(f"{REPOSITORY}:{digest[:12]}", IMAGES / f"moor-{digest[:12]}.tar")
+    """The program on a Debian base, tagged by its content so that a new build rolls out: once as controller and agents have it, and
+    once as the loop driver does. One archive, since nearly all of it is the layers that they share."""
+    recipe = repr((hashlib.sha256(binary.read_bytes()).hexdigest(), _PACKAGES, _TOOLS))
+    tag = hashlib.sha256(recipe.encode()).hexdigest()[:12]
+    image = Image(f"{REPOSITORY}:{tag}", IMAGES / f"moor-{tag}.tar", (f"{LOOP_DRIVER}:{tag}",))
     if not image.archive.exists():
-        layers = [_base_layer(), _program_layer(binary, "usr/local/bin/moor")]
+        base, program = _base_layer(), _program_layer(binary, "usr/local/bin/moor")
         if image.archive.parent.exists():
             for stale in image.archive.parent.glob("moor-*.tar"):
                 stale.unlink()
-        _write(image, [_Entry([image.reference], layers, ["/usr/local/bin/moor"])])
+        entrypoint = ["/usr/local/bin/moor"]
+        entries = [
+            _Entry([image.reference], [base, _removing_layer(base, _TOOLS), program], entrypoint),
+            _Entry([*image.others], [base, program], entrypoint),
+        ]
+        _write(image, entries)
     return image
 
 
@@ -162,6 +172,23 @@ def _program_layer(program: Path, target: str) -> _Layer:
         entry.mode = 0o755
         with program.open("rb") as content:
             archive.addfile(entry, content)
+    return _Layer(path, _sha256(path))
+
+
+def _removing_layer(below: _Layer, names: tuple[str, ...]) -> _Layer:
+    """Takes the programs of these names away from a layer below."""
+    path = IMAGES / "layer-without-tools.tar"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(below.path) as archive:
+        entries = [Path(entry.name) for entry in archive if entry.isfile() or entry.issym() or entry.islnk()]
+    programs = [entry for entry in entries if entry.parent.name in ("bin", "sbin")]
+    removed = sorted(entry for entry in programs if any(entry.match(name) for name in names))
+    if not removed:
+        raise Problem(f"the base of the image has none of {', '.join(names)}")
+    with tarfile.open(path, "w") as archive:
+        for entry in removed:
+            # As image layers say that something below is not there.
+            archive.addfile(tarfile.TarInfo(str(entry.parent / f".wh.{entry.name}")))
     return _Layer(path, _sha256(path))
 
 

@@ -65,23 +65,26 @@ def _install_here(helm_arguments: Sequence[str]) -> None:
     built = build_image()
     with step(f"loading {built.reference} into {len(cluster.nodes)} nodes"):
         image.load_all(list(cluster.nodes), built)
-    _helm(str(KUBECONFIG), built.reference, helm_arguments)
+    _helm(str(KUBECONFIG), [built.reference, *built.others], helm_arguments)
 
 
 def _install_there(kubeconfig: str, helm_arguments: Sequence[str]) -> None:
     parts.ensure(["helm", "kubectl"])
     context = run([parts.program("kubectl"), "config", "current-context"], check=False).stdout.strip()
     say(f"using the cluster of KUBECONFIG={kubeconfig} (context {context or 'unknown'}), not the test cluster")
-    reference = os.environ.get("IMAGE", "")
-    if reference:
-        say(f"its nodes must be able to pull {reference} (from IMAGE)")
-    else:
-        say("no image is loaded into its nodes: they pull the chart's default; set IMAGE=registry/moor:tag for another")
-        say("(`make image` builds one as an archive, for `docker load`, `ctr images import` or `skopeo copy`)")
-    _helm(kubeconfig, reference, helm_arguments)
+    references = [os.environ.get(name, "") for name in ("IMAGE", "LOOP_DRIVER_IMAGE")]
+    if any(references):
+        said = " and ".join(reference for reference in references if reference)
+        say(f"its nodes must be able to pull {said} (from IMAGE and LOOP_DRIVER_IMAGE)")
+    if not all(references):
+        say("no image is loaded into its nodes: they pull the chart's defaults; set IMAGE=registry/moor:tag and")
+        say("LOOP_DRIVER_IMAGE=registry/moor-loop-driver:tag for others")
+        say("(`make image` builds both as one archive, for `docker load`, `ctr images import` or `skopeo copy`)")
+    _helm(kubeconfig, references, helm_arguments)
 
 
-def _helm(kubeconfig: str, reference: str, helm_arguments: Sequence[str]) -> None:
+def _helm(kubeconfig: str, references: Sequence[str], helm_arguments: Sequence[str]) -> None:
+    """`references`: the image of controller and agents, and that of the loop driver; empty: the chart's."""
     command = [
         str(parts.program("helm")), "upgrade", "--install", RELEASE, str(CHART),
         "--namespace", NAMESPACE, "--create-namespace",
@@ -90,9 +93,10 @@ def _helm(kubeconfig: str, reference: str, helm_arguments: Sequence[str]) -> Non
         "--set", "loopDriver.shared=true",
         "--wait", "--timeout", "3m",
     ]  # fmt: skip
-    if reference:
-        repository, _, tag = reference.rpartition(":")
-        command += ["--set", f"image.repository={repository}", "--set-string", f"image.tag={tag}"]
+    for value, reference in zip(("image", "loopDriver.image"), references, strict=True):
+        if reference:
+            repository, _, tag = reference.rpartition(":")
+            command += ["--set", f"{value}.repository={repository}", "--set-string", f"{value}.tag={tag}"]
     command += helm_arguments
     say(f"+ helm {' '.join(command[1:])}")
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stdout, check=False)

@@ -12,7 +12,6 @@ from e2e.cluster.node_config import SHARED, SHARED_SOURCE
 from . import objects
 from .driver import LoopDriver
 from .objects import Object
-from .pods import AGENT
 from .world import World, expect
 
 NAME = "split.moor.dev"
@@ -32,8 +31,7 @@ def pod_of(world: World, name: str, endpoint: str, roles: str) -> Object:
     state = str(SHARED / FOLDER / name)
     container = {
         "name": "driver",
-        # moor's own: it is on the node.
-        "image": world.pods.objects(AGENT)[0]["spec"]["containers"][0]["image"],
+        "image": world.pods.image_with_tools(),
         "imagePullPolicy": "IfNotPresent",
         "command": ["moor", "loop-driver"],
         "args": [

@@ -5,7 +5,6 @@ from __future__ import annotations
 from e2e.cluster import Node, parts
 from e2e.cluster.node_config import PRIVATE
 
-from .pods import AGENT
 from .world import World
 
 NAME = "mount.moor.dev"
@@ -19,8 +18,7 @@ def start_in_pod(world: World, node: Node) -> None:
     program = "/usr/local/bin/mount-driver"
     container = {
         "name": _PROGRAM,
-        # moor's own: it is on the node, and has mount(8) in it.
-        "image": world.pods.objects(AGENT)[0]["spec"]["containers"][0]["image"],
+        "image": world.pods.image_with_tools(),
         "imagePullPolicy": "IfNotPresent",
         "command": [program, *_arguments(node)],
         "securityContext": {"privileged": True},

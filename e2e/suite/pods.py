@@ -79,6 +79,10 @@ class Pods:
             return items
         return [item for item in items if item["metadata"]["labels"].get("app.kubernetes.io/component") == role]
 
+    def image_with_tools(self) -> str:
+        """The loop driver's image: it is on the nodes, and has a shell, Debian's tools and moor in it."""
+        return str(self.objects(DRIVER)[0]["spec"]["containers"][0]["image"])
+
     def await_ready(self, timeout: float = 90) -> None:
         """Until every Pod is Ready and as many are there as shall be."""
         self._cluster.wait_for("moor's Pods to be Ready", lambda: not self.ailing(), timeout)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from e2e.cluster import ApiError, Node, Problem
 
 from .objects import PLUGIN, Holds, Object
-from .pods import AGENT
 from .world import Failed, World, expect
 
 _CORE = "/api/v1"
@@ -233,8 +232,7 @@ class Workloads:
 
     def image(self) -> str:
         """Any image that is on the nodes and has a shell."""
-        agent = self._world.pods.objects(AGENT)[0]
-        return str(agent["spec"]["containers"][0]["image"])
+        return self._world.pods.image_with_tools()
 
     def _told(self, claim: str) -> str:
         return self._world.cluster.kubectl("describe", "pvc", claim, "-n", self._namespace, check=False).stdout

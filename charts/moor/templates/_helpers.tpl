@@ -50,6 +50,13 @@ app.kubernetes.io/component: {{ . }}
 {{- if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
 
+{{- define "moor.loopDriverImage" -}}
+{{- with .Values.image.registry }}{{ . }}/{{ end }}
+{{- with .Values.loopDriver.image }}{{ .repository }}
+{{- if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Values.image.tag | default $.Chart.AppVersion }}{{ end }}
+{{- end }}
+{{- end }}
+
 {{- define "moor.pullSecrets" -}}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets:
