@@ -121,4 +121,35 @@ async fn a_volume_and_a_claim_take_no_more_than_these(cluster: Arc<Cluster>) {
     rig.assert_nothing_left().await;
 }
 
-pub const CASES: &[Case] = cases![a_volume_and_a_claim_take_no_more_than_these];
+/// Of a driver that has no ControllerPublishVolume nobody says that a volume is attached.
+async fn a_claim_of_what_is_not_attached_takes_three(cluster: Arc<Cluster>) {
+    let nodes = vec![("node-1", true), ("node-2", false)];
+    let rig = Rig::start(&cluster, Options { nodes, attach: false, ..Options::default() }).await;
+    rig.make_volume(&volume("v")).await;
+    rig.until_volume_ready("v").await;
+    let mut looked = Look { at: rig.journal.now(), when: Instant::now() };
+    rig.make_claim(&volume_claim("c", "v", "node-2")).await;
+    rig.until_ready("c").await;
+    let expected = writes(&[
+        ("controller POST attachments", 1),
+        ("controller PATCH volumeclaims", 1),
+        ("node-2 PATCH volumeclaims/status", 1),
+    ]);
+    assert_eq!(made(&rig, &mut looked).await, expected, "a claim until it is Ready");
+
+    rig.delete_claim("c").await;
+    rig.until_claim_gone("c").await;
+    let mut found = made(&rig, &mut looked).await;
+    let said = ["volumeclaims", "attachments"].map(|on| found.remove(&format!("node-2 PATCH {on}/status")));
+    assert_eq!(said.into_iter().flatten().sum::<usize>(), 1, "the claim until it is gone");
+    let expected = writes(&[
+        ("controller DELETE attachments", 1),
+        ("controller PUT attachments", 1),
+        ("controller PUT volumeclaims", 1),
+    ]);
+    assert_eq!(found, expected, "the claim until it is gone");
+    rig.remove(&[""; 0], &["v"]).await;
+}
+
+pub const CASES: &[Case] =
+    cases![a_volume_and_a_claim_take_no_more_than_these, a_claim_of_what_is_not_attached_takes_three];
