@@ -74,6 +74,9 @@ struct Slot {
     again: bool,
     due: Option<(Instant, u64)>,
     failures: u32,
+    /// It was handed out as one of a sweep, and nobody has added it since. If it fails it is one of a sweep again: an API server
+    /// that was away fails all of them, and what is asked for then does not wait for their end.
+    of_sweep: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -163,6 +166,7 @@ impl<T: Key> Queue<T> {
             let slot = state.slot(&key);
             slot.place = Place::Idle;
             let failed = matches!(next, Next::Retry | Next::Unanswered);
+            slot.of_sweep &= failed;
             slot.failures = if failed { slot.failures.saturating_add(1) } else { 0 };
             let failures = slot.failures;
             if std::mem::take(&mut slot.again) || next == Next::Again {
@@ -188,11 +192,13 @@ impl<T: Key> State<T> {
             again: false,
             due: None,
             failures: 0,
+            of_sweep: false,
         })
     }
 
     fn make_ready(&mut self, key: T) {
         let slot = self.slot(&key);
+        slot.of_sweep = false;
         match slot.place {
             Place::Working => slot.again = true,
             Place::Ready => {}
@@ -248,16 +254,23 @@ impl<T: Key> State<T> {
             && entry.key().0 <= now
         {
             let key = entry.remove();
-            self.slot(&key).due = None;
-            self.make_ready(key);
+            let slot = self.slot(&key);
+            slot.due = None;
+            if slot.of_sweep {
+                self.make_swept(key);
+            } else {
+                self.make_ready(key);
+            }
         }
     }
 
     fn hand_out(&mut self) -> Option<T> {
         let of_sweep = if self.ready.is_empty() || self.ahead >= AHEAD { self.take_swept() } else { None };
-        self.ahead = if of_sweep.is_some() { 0 } else { self.ahead.saturating_add(1) };
+        let is_of_sweep = of_sweep.is_some();
+        self.ahead = if is_of_sweep { 0 } else { self.ahead.saturating_add(1) };
         let key = of_sweep.or_else(|| self.ready.pop_front())?;
         let slot = self.slot(&key);
+        slot.of_sweep = is_of_sweep;
         slot.place = Place::Working;
         slot.since = Instant::now();
         Some(key)

@@ -273,3 +273,25 @@ async fn a_swept_key_is_like_any_other_to_its_worker() {
     sleep(20 * SECOND).await;
     assert!(nothing_ready(&queue).await && queue.state.lock().slots.is_empty());
 }
+
+/// An API server that was away fails a whole sweep; whoever asks when it is back does not wait for the end of that.
+#[tokio::test(start_paused = true)]
+async fn what_fails_of_a_sweep_is_still_one() {
+    let queue: Queue<usize> = Queue::default();
+    (0..100).for_each(|key| queue.sweep(key));
+    for _ in 0..100 {
+        let key = queue.next().await;
+        queue.finish(key, Next::Unanswered);
+    }
+    queue.add(7);
+    assert_eq!(queue.next().await, 7, "somebody asks for it");
+    queue.finish(7, Next::Unanswered);
+    sleep(20 * SECOND).await;
+    queue.add(5000);
+    assert_eq!((queue.next().await, queue.next().await), (5000, 7), "before those of the sweep");
+    let mut rest = Vec::new();
+    while queue.len() > 0 {
+        rest.push(queue.next().await);
+    }
+    assert_eq!(rest.len(), 99, "each once");
+}
