@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 
 use crate::cluster::Cluster;
 use crate::cost::{self, Requests};
+use crate::plugin;
 use crate::report::middle;
 use crate::rig::CONTROLLER;
 use crate::rounds::{Load, Phase, chains, one_phase, request_of, warm_up};
@@ -107,7 +108,7 @@ async fn restart_one(cluster: &Cluster, name: &str) -> f64 {
 
 /// `kill -9` of all processes at once; they are started again, and a claim that is made at that moment is waited for.
 async fn restart(cluster: &Arc<Cluster>, name: &str, node: &str) -> Value {
-    let before = cluster.counters().await;
+    let (before, calls_before) = (cluster.counters().await, plugin::changes());
     cluster.kill();
     let started = Instant::now();
     cluster.run(None);
@@ -137,6 +138,7 @@ async fn restart(cluster: &Arc<Cluster>, name: &str, node: &str) -> Value {
         "secondsUntilANewClaimIsReady": claim,
         "cpuMilliseconds": {"controller": cpu["controller"], "agents": cpu["agents"]},
         "writes": cost::to_json(&writes),
+        "pluginCallsThatChange": plugin::changes() - calls_before,
         "requests": cost::to_json(&requests),
     })
 }

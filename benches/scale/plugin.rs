@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
@@ -22,6 +23,14 @@ use tonic::{Request, Response, Status};
 
 /// The name that the plugin gives itself.
 pub const DRIVER: &str = "noop.moor.dev";
+
+/// Calls so far that change something, of all nodes.
+static CHANGES: AtomicUsize = AtomicUsize::new(0);
+
+/// How many calls there have been that change something, on all nodes.
+pub fn changes() -> usize {
+    CHANGES.load(Ordering::Relaxed)
+}
 
 type Answer<A> = Result<Response<A>, Status>;
 
@@ -141,6 +150,7 @@ impl Controller for Place {
         &self,
         request: Request<wire::CreateVolumeRequest>,
     ) -> Answer<wire::CreateVolumeResponse> {
+        CHANGES.fetch_add(1, Ordering::Relaxed);
         let request = request.into_inner();
         let capacity_bytes = request.capacity_range.map_or(0, |range| range.required_bytes);
         let volume = wire::Volume { volume_id: request.name, capacity_bytes, ..Default::default() };
@@ -151,6 +161,7 @@ impl Controller for Place {
         &self,
         request: Request<wire::DeleteVolumeRequest>,
     ) -> Answer<wire::DeleteVolumeResponse> {
+        CHANGES.fetch_add(1, Ordering::Relaxed);
         match fs::remove_dir(self.content.join(&request.get_ref().volume_id)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed("the folder")(error)),
             _ => Ok(Response::new(wire::DeleteVolumeResponse {})),
@@ -161,6 +172,7 @@ impl Controller for Place {
         &self,
         _: Request<wire::ControllerPublishVolumeRequest>,
     ) -> Answer<wire::ControllerPublishVolumeResponse> {
+        CHANGES.fetch_add(1, Ordering::Relaxed);
         Ok(Response::new(wire::ControllerPublishVolumeResponse::default()))
     }
 
@@ -168,6 +180,7 @@ impl Controller for Place {
         &self,
         _: Request<wire::ControllerUnpublishVolumeRequest>,
     ) -> Answer<wire::ControllerUnpublishVolumeResponse> {
+        CHANGES.fetch_add(1, Ordering::Relaxed);
         Ok(Response::new(wire::ControllerUnpublishVolumeResponse {}))
     }
 }
@@ -193,6 +206,7 @@ impl Node for Place {
         &self,
         _: Request<wire::NodeStageVolumeRequest>,
     ) -> Answer<wire::NodeStageVolumeResponse> {
+        CHANGES.fetch_add(1, Ordering::Relaxed);
         Ok(Response::new(wire::NodeStageVolumeResponse {}))
     }
 
@@ -200,6 +214,7 @@ impl Node for Place {
         &self,
         _: Request<wire::NodeUnstageVolumeRequest>,
     ) -> Answer<wire::NodeUnstageVolumeResponse> {
+        CHANGES.fetch_add(1, Ordering::Relaxed);
         Ok(Response::new(wire::NodeUnstageVolumeResponse {}))
     }
 
@@ -207,6 +222,7 @@ impl Node for Place {
         &self,
         request: Request<wire::NodePublishVolumeRequest>,
     ) -> Answer<wire::NodePublishVolumeResponse> {
+        CHANGES.fetch_add(1, Ordering::Relaxed);
         let request = request.get_ref();
         self.publish(&request.volume_id, Path::new(&request.target_path))?;
         Ok(Response::new(wire::NodePublishVolumeResponse {}))
@@ -216,6 +232,7 @@ impl Node for Place {
         &self,
         request: Request<wire::NodeUnpublishVolumeRequest>,
     ) -> Answer<wire::NodeUnpublishVolumeResponse> {
+        CHANGES.fetch_add(1, Ordering::Relaxed);
         unpublish(Path::new(&request.get_ref().target_path))?;
         Ok(Response::new(wire::NodeUnpublishVolumeResponse {}))
     }

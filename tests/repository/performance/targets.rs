@@ -168,6 +168,13 @@ fn written_at_restart(figures: &Figures) -> Option<(String, bool)> {
     Some((format!("{found:.0}"), found <= 0.0))
 }
 
+/// Calls of the plugin that change something, when all processes are started again, without those of the claim that is made then: it
+/// is attached, staged and published.
+fn called_at_restart(figures: &Figures) -> Option<(String, bool)> {
+    let found = figures.beside(10_000)?["restart"]["pluginCallsThatChange"].as_u64()?;
+    Some((format!("{}", found.saturating_sub(3)), found <= 3))
+}
+
 fn flat(figures: &Figures) -> Option<(String, bool)> {
     let (first, last) = (*beside(figures).first()?, most(figures));
     let [before, after] = [first, last].map(|existing| of_a_claim(figures, existing, &PARTS));
@@ -243,6 +250,7 @@ pub const TARGETS: &[Target] = &[
         asked: "none",
         found: written_at_restart,
     },
+    Target { what: "and calls of the plugin that change something", asked: "none", found: called_at_restart },
     Target { what: "ready after `kill -9`, beside 10,000 claims", asked: "≤ 3 s", found: restart },
     Target {
         what: "time without a claim that becomes Ready, after `kill -9` of the leader with 10,000 or more on their way",
