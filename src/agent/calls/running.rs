@@ -49,21 +49,29 @@ impl Running {
         (Self { directory: directory.to_owned(), node, boot_id, writing: Mutex::default() }, before)
     }
 
-    /// Notes that these processes of a driver are at calls, which `processes` says when it is its turn.
-    pub fn note(&self, driver: &str, processes: impl FnOnce() -> Vec<Option<String>>) {
+    /// Notes that these processes of a driver are at calls, which `processes` says when it is its turn. `noted` hears it when it is on
+    /// the disk.
+    pub fn note(
+        &self,
+        driver: &str,
+        processes: impl FnOnce() -> Vec<Option<String>>,
+        noted: impl FnOnce(Vec<Option<String>>),
+    ) {
         let _writing = self.writing.lock();
         let file = self.directory.join(self.name(driver));
         let processes = processes();
         let done = if processes.is_empty() {
-            fs::remove_file(&file)
+            match fs::remove_file(&file) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                done => done,
+            }
         } else {
             let lines = processes.iter().map(|process| process.as_deref().unwrap_or(UNKNOWN));
             let lines: Vec<_> = [self.boot_id.as_str()].into_iter().chain(lines).collect();
             fs::write(&file, lines.join("\n"))
         };
         match done {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Ok(()) => noted(processes),
             // The call is made all the same: it is needed now, and the file only by who comes after a kill.
             Err(error) => tracing::warn!("{}: {error}", file.display()),
         }
@@ -133,12 +141,12 @@ mod tests {
         let path = directory.path().join("calls");
         assert_eq!(has(&path, "boot"), [false, false], "nobody was there before");
         let running = open(&path, "boot").0;
-        running.note("a", || vec![None]);
-        running.note("b", || vec![None]);
-        running.note("b", Vec::new);
+        running.note("a", || vec![None], |_| {});
+        running.note("b", || vec![None], |_| {});
+        running.note("b", Vec::new, |_| {});
         assert_eq!(has(&path, "boot"), [true, false]);
-        running.note("a", Vec::new);
-        running.note("a", Vec::new);
+        running.note("a", Vec::new, |_| {});
+        running.note("a", Vec::new, |_| {});
         assert_eq!(has(&path, "boot"), [false, false]);
     }
 
@@ -148,8 +156,8 @@ mod tests {
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let process = Process::of(i32::try_from(child.id()).unwrap()).unwrap();
         let running = open(directory.path(), "boot").0;
-        running.note("a", || vec![process.name()]);
-        running.note("b", || vec![process.name(), None]);
+        running.note("a", || vec![process.name()], |_| {});
+        running.note("b", || vec![process.name(), None], |_| {});
         let (next, before) = open(directory.path(), "boot");
         let are_left = |driver| before.of(&next, driver).len();
         assert_eq!([are_left("a"), are_left("b")], [1, 2]);
@@ -162,7 +170,7 @@ mod tests {
     #[test]
     fn with_the_machine_its_calls_have_ended() {
         let directory = tempfile::tempdir().unwrap();
-        open(directory.path(), "boot").0.note("a", || vec![None]);
+        open(directory.path(), "boot").0.note("a", || vec![None], |_| {});
         assert_eq!(has(directory.path(), "another boot"), [false, false]);
         let cut_off = directory.path().join("cut-off");
         for text in ["", "boot"] {

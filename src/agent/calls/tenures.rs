@@ -125,7 +125,9 @@ impl Tenures {
     /// Brings to the disk who is at a call of the driver.
     fn note(&self, driver: &str) -> JoinHandle<()> {
         let (inner, driver) = (self.0.clone(), driver.to_owned());
-        spawn_blocking(move || inner.running.note(&driver, || inner.processes(&driver)))
+        spawn_blocking(move || {
+            inner.running.note(&driver, || inner.processes(&driver), |noted| inner.noted(&driver, noted));
+        })
     }
 
     /// Whether none of the calls is running that the driver's instance was given in earlier tenures than its present one.
@@ -144,7 +146,7 @@ impl Inner {
         if Instant::now() < *until { before.of(&self.running, driver) } else { Vec::new() }
     }
 
-    /// The processes that may be at a call, which are on the disk then.
+    /// The processes that may be at a call, which are to be on the disk. Those that are no longer are not taken to be there any more.
     fn processes(&self, driver: &str) -> Vec<Option<String>> {
         let mut all = self.inherited(driver);
         let mut drivers = self.drivers.lock();
@@ -152,8 +154,13 @@ impl Inner {
         all.extend(known.processes());
         all.sort();
         all.dedup();
-        known.noted.clone_from(&all);
+        known.noted.retain(|process| all.contains(process));
         all
+    }
+
+    /// These are on the disk.
+    fn noted(&self, driver: &str, processes: Vec<Option<String>>) {
+        self.drivers.lock().entry(driver.to_owned()).or_default().noted = processes;
     }
 }
 
@@ -252,6 +259,21 @@ mod tests {
         assert!(!tenures.are_over("d") && tenures.are_over("another"));
         tokio::time::advance(LONGEST).await;
         assert!(tenures.are_over("d"));
+    }
+
+    /// A disk that was full for a moment: the next call is not taken for noted.
+    #[tokio::test(start_paused = true)]
+    async fn what_the_disk_did_not_take_is_written_before_the_next_call() {
+        let directory = TempDir::new().unwrap();
+        let calls = directory.path().join("calls");
+        let open = || Running::open(&calls, "node-1", "boot");
+        let before = Tenures::new(LONGEST, open());
+        let _pass = before.enter("d", 0);
+        std::fs::remove_dir_all(&calls).unwrap();
+        before.mean("d", None).await;
+        std::fs::create_dir(&calls).unwrap();
+        before.mean("d", None).await;
+        assert!(!Tenures::new(LONGEST, open()).are_over("d"));
     }
 
     #[tokio::test(start_paused = true)]
