@@ -1,8 +1,18 @@
 //! When a claim's finalizer comes off.
 
 use super::observed::ClaimSeen;
-use crate::api::ClaimState;
+use crate::api::{ClaimState, FINALIZER, VolumeClaim};
 use crate::attachment::AttachmentSeen;
+
+impl VolumeClaim {
+    /// Whether moor has let it go: it is deleted, and whoever holds it still is not moor. To moor it is then as if it were gone, which
+    /// it may be at any moment.
+    #[must_use]
+    pub fn is_let_go(&self) -> bool {
+        let is_held = self.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER);
+        self.metadata.deletion_timestamp.is_some() && !is_held
+    }
+}
 
 /// One step of the leader about one deleted claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

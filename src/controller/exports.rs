@@ -1,5 +1,6 @@
 //! One pass over a Volume that Pods are to use by a PersistentVolumeClaim, or were to; and which events ask for one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -146,7 +147,8 @@ fn driver_of(known: &Known, volume: &Volume, handle: &VolumeHandle) -> Option<St
 fn used_by(known: &Known, key: &VolumeKey, persistent: &str) -> Option<String> {
     let claims = known.claims.by_index(BY_VOLUME, &key.to_string());
     // A Pod that has no right to it does not keep it, nor does one that an agent has made up.
-    let pods = claims.iter().filter(|claim| not_entitled(claim).is_none()).filter_map(|claim| {
+    let counts = |claim: &&Arc<VolumeClaim>| not_entitled(claim).is_none() && !claim.is_let_go();
+    let pods = claims.iter().filter(counts).filter_map(|claim| {
         let pod = claim.spec.pod.as_ref().filter(|pod| pod.by_persistent_volume() == Some(persistent))?;
         let node = claim.spec.node_name.as_deref().unwrap_or_default();
         Some(format!("Pod {}/{} on node {node}", pod.namespace, pod.name))

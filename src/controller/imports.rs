@@ -16,7 +16,7 @@ use super::{provision, served};
 use crate::api::conditions::{self, Desired, PERSISTENT_VOLUME, Reason};
 use crate::api::lock::{self, DriverVolume};
 use crate::api::volume::DeletionPolicy;
-use crate::api::{Volume, names};
+use crate::api::{Volume, VolumeClaim, names};
 use crate::k8s::read::get_live;
 use crate::k8s::{ApiError, Named, Next};
 use crate::provision::{deletion_secret, modify_secret};
@@ -136,7 +136,8 @@ async fn is_anothers(ctx: &Context, volume: &Volume, persistent: &str) -> Result
 /// Whether somebody has the volume or is about to. What is missed by that waits as a Volume that is deleted.
 fn is_used(known: &Known, name: &str) -> bool {
     let key = VolumeKey { namespace: known.namespace.clone(), name: name.to_owned() }.to_string();
-    let granted = known.claims.by_index(BY_VOLUME, &key).iter().any(|claim| claim.spec.assignment.is_some());
+    let has = |claim: &Arc<VolumeClaim>| claim.spec.assignment.is_some() && !claim.is_let_go();
+    let granted = known.claims.by_index(BY_VOLUME, &key).iter().any(has);
     granted || !known.attachments.by_index(BY_VOLUME, &key).is_empty()
 }
 

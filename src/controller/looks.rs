@@ -193,7 +193,7 @@ async fn live_users(
     attachment: &AttachmentUid,
 ) -> Result<Vec<VolumeClaim>, ApiError> {
     let mut claims = list_live(api, Some(&format!("spec.volumeName={volume}"))).await?;
-    claims.retain(|claim| ClaimSeen::of(claim).uses() == Some(attachment));
+    claims.retain(|claim| !claim.is_let_go() && ClaimSeen::of(claim).uses() == Some(attachment));
     Ok(claims)
 }
 

@@ -27,11 +27,14 @@ fn page(items: &[Value], next: &str) -> Answer {
 
 #[tokio::test]
 async fn claims_are_read_page_by_page_and_count_as_they_were_last() {
+    let mut let_go = claim("let-go", "u", false);
+    let_go["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let_go["metadata"]["finalizers"] = json!(["example.com/theirs"]);
     let (server, client) = Scripted::start(vec![
         page(&[claim("stays", "u", false), claim("leaves", "u", true), claim("other", "x", true)], "more"),
         Answer::Error(410, "Expired"),
         page(&[claim("stays", "u", true), claim("leaves", "x", true)], "more"),
-        page(&[claim("late", "u", false)], ""),
+        page(&[claim("late", "u", false), let_go], ""),
     ])
     .await;
     let users = live_users(&Api::namespaced(client, "ns"), "data", &"u".into()).await.unwrap();

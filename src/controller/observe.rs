@@ -258,7 +258,8 @@ fn volume_seen(volume: &Volume, driver: &str, handle: Option<&str>) -> VolumeSee
 
 pub(crate) fn observe(known: &Known, key: &VolumeKey) -> Observed {
     let volume = known.volumes.get_in(Named { namespace: &key.namespace, name: &key.name });
-    let claims = known.claims.by_index(BY_VOLUME, &key.to_string());
+    let mut claims = known.claims.by_index(BY_VOLUME, &key.to_string());
+    claims.retain(|claim| !claim.is_let_go());
     let attachments = known.attachments.by_index(BY_VOLUME, &key.to_string());
     // A Volume that was removed by hand: what was made for it says what its undo needs.
     let left = attachments.first().filter(|_| volume.is_none());
