@@ -47,6 +47,10 @@ pub fn plan(
     cautious: bool,
     unused: Unused,
 ) -> Option<ClosingStep> {
+    if attachment.let_go {
+        // There is nothing left to do, and the next one has its turn.
+        return None;
+    }
     if attachment.deleted {
         let unfenced = attachment.is_lost_unfenced().then_some(ClosingStep::FreeIfStillOut);
         return if attachment.is_undone() { Some(ClosingStep::Free) } else { unfenced };

@@ -3,7 +3,7 @@
 use crate::api::caller::ControllerRef;
 use crate::api::handle::Writer;
 use crate::api::{
-    AccessMode, Attachment, AttachmentMode, AttachmentState, AttachmentUid, ClaimUid, VolumeHandle,
+    AccessMode, Attachment, AttachmentMode, AttachmentState, AttachmentUid, ClaimUid, FINALIZER, VolumeHandle,
 };
 
 /// With what a volume is staged beyond what its Volume says: what kubelet gives for a Pod. Debug never shows the flags.
@@ -48,6 +48,8 @@ pub struct AttachmentSeen {
     pub uid: AttachmentUid,
     /// Whether the Attachment has a deletionTimestamp: then it is closing.
     pub deleted: bool,
+    /// Whether moor has taken its finalizer off: the lock is there for as long as somebody else holds it.
+    pub let_go: bool,
     /// Namespace of the Volume.
     pub namespace: String,
     /// UID of the Volume it was made for.
@@ -100,6 +102,8 @@ impl AttachmentSeen {
             name: meta.name.clone().unwrap_or_default(),
             uid: AttachmentUid::of(&attachment.metadata),
             deleted: meta.deletion_timestamp.is_some(),
+            let_go: meta.deletion_timestamp.is_some()
+                && !meta.finalizers.iter().flatten().any(|f| f == FINALIZER),
             namespace: spec.volume.namespace.clone(),
             volume_uid: spec.volume.uid.clone(),
             handle_name: spec.fixed.handle_name.clone(),

@@ -1,7 +1,9 @@
 //! What the leader and the agent of the controller instance do next about one Attachment, case by case.
 
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use moor::api::caller::ControllerRef;
-use moor::api::{AccessMode, AttachmentState, ClaimState};
+use moor::api::{AccessMode, Attachment, AttachmentState, ClaimState, FINALIZER};
 use moor::attachment::closing::{self, ClosingStep, Unused};
 use moor::attachment::controller_side::{ControllerStep, HandleRead, is_misplaced, plan};
 use moor::attachment::observed::{Standing, standing};
@@ -176,6 +178,23 @@ fn the_lock_is_free_when_both_sides_are_undone() {
             );
         }
     }
+}
+
+/// The leader does one thing at a time: what is done must not be found again.
+#[test]
+fn one_that_only_others_hold_is_done() {
+    let seen = AttachmentSeen { deleted: true, let_go: true, ..attachment(ControllerDetached) };
+    assert_eq!(closing::plan(&seen, &[], false, Unused::default()), None);
+    let mut object = Attachment::default();
+    let mut is_let_go = |deleted: bool, finalizers: &[&str]| {
+        object.metadata.deletion_timestamp = deleted.then_some(Time(Timestamp::UNIX_EPOCH));
+        object.metadata.finalizers = Some(finalizers.iter().map(|&f| f.to_owned()).collect());
+        AttachmentSeen::of(&object).let_go
+    };
+    assert!(is_let_go(true, &["example.com/theirs"]));
+    assert!(
+        !is_let_go(true, &["example.com/theirs", FINALIZER]) && !is_let_go(false, &["example.com/theirs"])
+    );
 }
 
 #[test]

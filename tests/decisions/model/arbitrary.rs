@@ -47,13 +47,12 @@ fn controller() -> impl Strategy<Value = Option<ControllerRef>> {
 }
 
 pub fn claim(uid: &'static str) -> impl Strategy<Value = ClaimSeen> {
-    let meta = (0..3_i64, any::<bool>(), any::<bool>(), of(select(NODES.to_vec())), any::<(bool, bool)>());
+    let meta = (0..3_i64, any::<(bool, bool)>(), of(select(NODES.to_vec())), any::<(bool, bool)>());
     let state = (mode(), attachment_mode(), select(CLAIM_STATES.to_vec()));
     let grant = (of((select(UIDS.to_vec()), select(NODES.to_vec()))), of(select(UIDS.to_vec())));
     (meta, state, grant).prop_map(
-        move |((created, deleted, held, node, (read_only, of_pod)), state, grant)| {
+        move |((created, (deleted, held), node, (read_only, of_pod)), state, (assigned, yielded))| {
             let (mode, attachment_mode, state) = state;
-            let (assigned, yielded) = grant;
             ClaimSeen {
                 namespace: "default".into(),
                 name: uid.into(),
@@ -111,6 +110,7 @@ prop_compose! {
             name: attachment_name(DRIVER_VOLUME, mode, node),
             uid: uid.into(),
             deleted,
+            let_go: deleted && stage && state == AttachmentState::ControllerDetached,
             namespace: "default".into(),
             volume_uid: "volume".into(),
             handle_name: "handle".into(),
