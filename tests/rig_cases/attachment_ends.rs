@@ -48,15 +48,33 @@ async fn put_by(
     change: impl Fn(&mut Attachment),
 ) -> Result<(), String> {
     let all: Api<Attachment> = Api::all(cluster.admin.clone());
-    let mut request = http::Request::put(format!("/apis/moor.dev/v1alpha1/attachments/{lock}?dryRun=All"))
-        .header("content-type", "application/json")
+    let mut changed = all.get(lock).await.unwrap();
+    change(&mut changed);
+    asked_by(cluster, node, ("PUT", lock), &serde_json::to_value(&changed).unwrap()).await
+}
+
+/// The same of an agent that says in its status that it is detached.
+async fn says_so(cluster: &Cluster, node: &str, lock: &str) -> Result<(), String> {
+    let status = json!({"status": {"state": "ControllerDetached"}});
+    asked_by(cluster, Some(node), ("PATCH", &format!("{lock}/status")), &status).await
+}
+
+async fn asked_by(
+    cluster: &Cluster,
+    node: Option<&str>,
+    (method, path): (&str, &str),
+    body: &Value,
+) -> Result<(), String> {
+    let content = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    let mut request = http::Request::builder()
+        .method(method)
+        .uri(format!("/apis/moor.dev/v1alpha1/attachments/{path}?dryRun=All"))
+        .header("content-type", content)
         .header("impersonate-user", format!("system:serviceaccount:{NAMESPACE}:moor-agent"));
     if let Some(node) = node {
         request = request.header("impersonate-extra-authentication.kubernetes.io%2fnode-name", node);
     }
-    let mut changed = all.get(lock).await.unwrap();
-    change(&mut changed);
-    match cluster.admin.request_text(request.body(serde_json::to_vec(&changed).unwrap()).unwrap()).await {
+    match cluster.admin.request_text(request.body(body.to_string().into_bytes()).unwrap()).await {
         Ok(_) => Ok(()),
         Err(Error::Api(status)) => Err(status.message.clone()),
         Err(other) => panic!("{other}"),
@@ -75,8 +93,17 @@ async fn only_who_has_detached_a_closed_one_ends_it(cluster: Arc<Cluster>) {
     };
     refused(Some(CALLER), end, "an open one").await;
 
+    rig.fake.hold("v", Rpc::NodeUnpublishVolume);
     rig.fake.hold("v", Rpc::ControllerUnpublishVolume);
     rig.delete_claim("c").await;
+    rig.until_called("v", Rpc::NodeUnpublishVolume).await;
+    let is_closed = || cluster.attachment(&lock).filter(|lock| lock.metadata.deletion_timestamp.is_some());
+    cluster.until("it is closed", is_closed, || rig.story("v")).await;
+    refused(Some(CALLER), end, "one that is mounted").await;
+    let said = says_so(&cluster, CALLER, &lock).await.expect_err("mounted");
+    assert!(said.contains("before its node's own agent has written NodeDetached"), "{said}");
+
+    rig.fake.let_go("v", Rpc::NodeUnpublishVolume);
     rig.until_called("v", Rpc::ControllerUnpublishVolume).await;
     refused(Some(NODE), end, "the node's agent, which has not detached it").await;
     refused(None, end, "a token of no node").await;
@@ -89,6 +116,7 @@ async fn only_who_has_detached_a_closed_one_ends_it(cluster: Arc<Cluster>) {
     };
     refused(Some(CALLER), both, "its spec with its end").await;
     put_by(&cluster, Some(CALLER), &lock, end).await.unwrap();
+    says_so(&cluster, CALLER, &lock).await.unwrap();
 
     rig.fake.let_go("v", Rpc::ControllerUnpublishVolume);
     rig.until_claim_gone("c").await;
