@@ -9,6 +9,7 @@ use crate::api::Volume;
 use crate::api::caller::ControllerRef;
 use crate::api::conditions::READY;
 use crate::api::volume::VolumeOperation;
+use crate::attachment::controller_side::is_at_controller;
 use crate::volume::persistent_volume::{CsiSource, Naming};
 use crate::volume::{Left, VolumeWaiting, handle_of};
 
@@ -24,13 +25,15 @@ pub(super) fn make_handle(scene: &Scene<'_>) -> Result<Due, Look> {
         return keep_off(scene, volume, named);
     }
     // Attachments that outlived an earlier VolumeHandle still lock the storage: it starts closed behind them, with the
-    // instance that has them to detach.
+    // instance that has them to detach, which may be at a call of theirs, and is not always the Volume's (rule R2).
     let left = scene.live_locks()?;
     let latest = left.iter().max_by_key(|a| a.epoch);
+    let at_work = left.iter().filter(|a| is_at_controller(a)).max_by_key(|a| a.epoch);
+    let at_work = at_work.and_then(|a| a.controller.as_ref());
     Ok(Due::Step(LeaderStep::CreateHandle {
         epoch: latest.map_or(1, |latest| latest.epoch + 1),
         closing: !left.is_empty(),
-        controller: volume.caller().or_else(|| latest?.controller.as_ref()).cloned(),
+        controller: at_work.or(volume.caller()).or_else(|| latest?.controller.as_ref()).cloned(),
     }))
 }
 

@@ -216,11 +216,16 @@ fn storage_is_locked_when_no_persistent_volume_names_it_and_behind_what_is_attac
     assert!(matches!(waits(&made, &looked), VolumeWaiting::AnswerInPersistentVolume { .. }));
     looked.named_by = Some(None);
     assert_eq!(asks(&made, &looked), Look::Locks);
-    for (left, epoch, closing) in
-        [(vec![], 1, false), (vec![AttachmentSeen { epoch: 4, ..attachment() }], 5, true)]
-    {
+    // The instance of one that is at its call stays: a call of theirs may be running.
+    let attached = AttachmentSeen { epoch: 4, controller: Some(caller("node-2")), ..attachment() };
+    let leaving = AttachmentSeen { epoch: 3, state: AttachmentState::NodeDetached, ..attached.clone() };
+    for (left, epoch, closing, named) in [
+        (vec![], 1, false, "node-1"),
+        (vec![attached.clone()], 5, true, "node-1"),
+        (vec![leaving, attached], 5, true, "node-2"),
+    ] {
         looked.locks = Some(left);
-        let controller = Some(caller("node-1"));
+        let controller = Some(caller(named));
         assert_eq!(step(&made, &looked), LeaderStep::CreateHandle { epoch, closing, controller });
     }
 }
