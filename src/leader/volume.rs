@@ -67,6 +67,10 @@ fn due(scene: &Scene<'_>, verdicts: &[(ClaimUid, Verdict)]) -> VolumeStep {
         source: scene.source,
         copied_by: scene.copied_by.map(str::to_owned),
         in_use_by: scene.in_use_by(),
+        has_attachments: scene
+            .attachments
+            .iter()
+            .any(|a| volume.metadata.uid.as_deref() == Some(&a.volume_uid)),
         first_place: first_place(scene, volume),
         wanted_mode,
     })

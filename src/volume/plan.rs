@@ -8,8 +8,7 @@
 //! made and unusable: stays Pending --JudgeRejected--> (agent) deletes it and then calls CreateVolume anew (`calls.rs`)
 //! Ready --Assign Expand | Modify | Revalidate--> (agent) as asked for; by nodes alone --ReportExpanded (`orders.rs`)
 //! Ready, adopted without a caller --Assign Adopt--> (nobody calls) the same, with who is to call DeleteVolume one day
-//! mode switch, first controller instance: BeginClosing --> quorum LIST --FinishClosing--> open at the next epoch
-//!          (rule R3)
+//! mode switch, first controller instance: BeginClosing --> quorum LIST --FinishClosing--> open at the next epoch (rule R3)
 //! ```
 
 use super::calls::may_be_calling;
@@ -19,10 +18,9 @@ use super::reason::{Left, VolumeWaiting};
 use super::secrets;
 use super::seen::{Seen, VolumeStep};
 use super::source::{self, SourceLack};
-use crate::api::AccessMode;
-use crate::api::VolumeState;
 use crate::api::caller::ControllerRef;
 use crate::api::volume::{VolumeAssignment, VolumeOperation};
+use crate::api::{AccessMode, VolumeState};
 use crate::attachment::HandleSeen;
 
 /// Plans the next step.
@@ -34,13 +32,11 @@ pub fn plan(seen: &Seen<'_>) -> VolumeStep {
 fn bring_up(seen: &Seen<'_>) -> VolumeStep {
     let spec = &seen.volume.spec;
     if seen.plugin.balancing.is_none() {
-        let plugin = spec.plugin_name.clone();
-        return VolumeStep::Wait(VolumeWaiting::PluginNotFound { plugin });
+        return VolumeStep::Wait(VolumeWaiting::PluginNotFound { plugin: spec.plugin_name.clone() });
     }
     let Some(assignment) = &spec.assignment else {
         if seen.plugin.ends {
-            let plugin = spec.plugin_name.clone();
-            return VolumeStep::Wait(VolumeWaiting::PluginEnds { plugin });
+            return VolumeStep::Wait(VolumeWaiting::PluginEnds { plugin: spec.plugin_name.clone() });
         }
         return match &seen.not_allowed {
             Some(lack) => VolumeStep::Wait(VolumeWaiting::NotAllowed(lack.clone())),
@@ -219,7 +215,13 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
     if let Some(next) = seen.heir() {
         return VolumeStep::MoveHandle(next);
     }
+    let (spec, state) = (&seen.volume.spec, seen.volume.state());
+    let is_made = matches!(state, VolumeState::Created | VolumeState::Ready);
     if let Some(by) = &seen.in_use_by {
+        // Removed by force: without it nobody says who detaches what is left when the instance of that is dead.
+        if seen.handle.is_none() && seen.has_attachments && seen.same_driver && is_made {
+            return VolumeStep::MakeHandle;
+        }
         return VolumeStep::Wait(VolumeWaiting::InUse { by: by.clone() });
     }
     if let Some(exported) = seen.volume.status.as_ref().and_then(|status| status.export.as_ref()) {
@@ -227,15 +229,13 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
         let claim = format!("{namespace}/{}", exported.persistent_volume_claim);
         return VolumeStep::Wait(VolumeWaiting::Exported { claim });
     }
-    let (spec, state) = (&seen.volume.spec, seen.volume.state());
     let operation = spec.assignment.as_ref().map(|a| a.operation);
     let controller = seen.volume.caller();
     // An order to delete stands whatever the policy says since: the lock goes only after its agent has said that no call
     // is running any more (rule R3).
     let ordered = operation == Some(VolumeOperation::Delete);
     let is_to_go = ordered || spec.deletes_storage();
-    let has_storage = seen.own_handle().is_some()
-        || (seen.handle.is_none() && matches!(state, VolumeState::Created | VolumeState::Ready));
+    let has_storage = seen.own_handle().is_some() || (seen.handle.is_none() && is_made);
     let deleter = deleter(seen);
     // After the order nothing begins.
     if let Some(by) = seen.copied_by.as_ref().filter(|_| !ordered) {

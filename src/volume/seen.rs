@@ -33,6 +33,8 @@ pub struct Seen<'a> {
     pub copied_by: Option<String>,
     /// What still uses the volume: a claim or an Attachment, in words.
     pub in_use_by: Option<String>,
+    /// Whether there are Attachments that were made for it.
+    pub has_attachments: bool,
     /// Where its first claim is, if there is one that has a node. Empty: anywhere.
     pub first_place: Option<Segments>,
     /// Mode that the first claim in line needs, if it is not the current one.

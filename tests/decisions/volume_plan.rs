@@ -58,6 +58,7 @@ struct Row {
     source: source::Source,
     copied_by: Option<String>,
     in_use_by: Option<String>,
+    has_attachments: bool,
     first_place: Option<Segments>,
     wanted_mode: Option<AccessMode>,
 }
@@ -95,6 +96,7 @@ fn row(state: VolumeState, operation: Option<VolumeOperation>) -> Row {
         source: source::Source::Nothing,
         copied_by: None,
         in_use_by: None,
+        has_attachments: false,
         first_place: None,
         wanted_mode: None,
     }
@@ -152,6 +154,7 @@ impl Row {
             source: self.source.seen(),
             copied_by: self.copied_by.clone(),
             in_use_by: self.in_use_by.clone(),
+            has_attachments: self.has_attachments,
             first_place: self.first_place.clone(),
             wanted_mode: self.wanted_mode,
         })

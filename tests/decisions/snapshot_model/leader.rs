@@ -130,6 +130,7 @@ fn of_copied(config: &Config, seen: &Objects) -> Option<Write> {
         },
         copied_by: None,
         in_use_by: None,
+        has_attachments: false,
         first_place: None,
         wanted_mode: None,
     });

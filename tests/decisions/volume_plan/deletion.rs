@@ -195,6 +195,21 @@ fn a_volume_that_was_never_touched_is_let_go() {
     assert_eq!(row.plan(), VolumeStep::FreeVolume);
 }
 
+/// By it Attachments follow to another instance when theirs is dead.
+#[test]
+fn a_lock_that_was_removed_by_force_comes_back_while_something_is_attached() {
+    let used = |state, has_attachments| {
+        let in_use_by = Some("Attachment a on node n".to_owned());
+        Row { in_use_by, has_attachments, ..row(state, Some(Create)).deleted() }
+    };
+    assert_eq!(used(Ready, true).plan(), VolumeStep::MakeHandle);
+    let by = || VolumeStep::Wait(VolumeWaiting::InUse { by: "Attachment a on node n".to_owned() });
+    assert_eq!(used(Ready, false).plan(), by(), "a mount that a node reports");
+    assert_eq!(used(Deleted, true).plan(), by());
+    assert_eq!(used(Ready, true).handle("other", true).plan(), by(), "another Volume has it");
+    assert_eq!(Row { same_driver: false, ..used(Ready, true) }.plan(), by());
+}
+
 /// Nobody else could detach what a deleted Volume still waits for (rule R2).
 #[test]
 fn a_deleted_volume_moves_away_from_a_dead_instance_before_it_waits() {
