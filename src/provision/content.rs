@@ -333,12 +333,16 @@ fn end<C: SnapshotContent>(seen: &Seen<'_, C>, now: &Time) -> Content<C::Status>
         (Some(snapshot), policy) => {
             let is_ordered = snapshot.metadata.deletion_timestamp.is_some()
                 && snapshot.spec.deletion_policy == Some(policy);
+            // Of one that is not taken up yet nobody would be asked to delete anything.
+            let is_there = snapshot.spec.snapshot_handle.is_some() || content.said_handle().is_some();
+            let is_told = snapshot.spec.assignment.is_some() || !is_there;
             match (is_ordered, policy) {
                 // Also of one that is ordered away: whoever had not seen yet that the group ends may have made them since.
                 (_, DeletionPolicy::Delete) if seen.has_members => Content::DeleteMembers,
-                (false, _) => Content::DeleteSnapshot(policy),
+                (false, DeletionPolicy::Retain) => Content::DeleteSnapshot(policy),
+                (false, DeletionPolicy::Delete) if is_told => Content::DeleteSnapshot(policy),
                 (true, DeletionPolicy::Retain) => Content::Free,
-                (true, DeletionPolicy::Delete) => match goes_wrong(snapshot) {
+                (_, DeletionPolicy::Delete) => match goes_wrong(snapshot) {
                     Some(words) => fail(content, &words, now),
                     None => Content::Wait(None),
                 },

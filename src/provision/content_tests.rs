@@ -287,6 +287,12 @@ fn one_that_is_deleted_ends_with_its_volume_snapshot() {
     assert_eq!(decide(&retain, Some(&ready)), Content::DeleteSnapshot(DeletionPolicy::Retain));
     let going = deleted(ready.clone(), policy);
     assert_eq!(decide(&delete, Some(&going)), Content::Wait(None));
+    // Its driver is not there yet: who goes now is asked to delete nothing.
+    let untaken = kept(SnapshotState::Pending);
+    assert_eq!(decide(&delete, Some(&untaken)), Content::Wait(None));
+    assert_eq!(decide(&retain, Some(&untaken)), Content::DeleteSnapshot(DeletionPolicy::Retain));
+    let unasked = of(json!({ "/status": {} }));
+    assert_eq!(decide(&unasked, Some(&untaken)), Content::DeleteSnapshot(policy), "nothing was begun");
     // Somebody thinks better of it, or has deleted the Snapshot by hand before.
     assert_eq!(decide(&retain, Some(&going)), Content::DeleteSnapshot(DeletionPolicy::Retain));
     let by_hand = deleted(ready.clone(), DeletionPolicy::Retain);
