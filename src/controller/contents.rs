@@ -253,12 +253,13 @@ async fn go_on<C: Heeded>(ctx: &Context, key: &Key, live: &C) -> Result<Option<N
     match (content(&seen, &now), &snapshot) {
         (Content::Nothing, _) => Ok(Some(Next::Done)),
         (Content::TakeUp, _) => {
+            let mut are_there = true;
             for has in &has {
                 if let Has::PersistentVolume(volume) = has {
-                    imports::take_up(ctx, volume).await?;
+                    are_there &= imports::take_up(ctx, volume).await?;
                 }
             }
-            Ok(None)
+            Ok((!are_there).then_some(Next::After(RECHECK)))
         }
         (Content::Make(wanted), _) => make(ctx, key, live, &wanted).await,
         (Content::UseSecret(secret), Some(snapshot)) => {

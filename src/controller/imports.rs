@@ -52,11 +52,18 @@ pub(crate) fn volume_for(known: &Known, persistent: &PersistentVolume) -> Option
     volume_of(persistent, place)
 }
 
-/// Makes the Volume of a PersistentVolume of which none was made yet. Returns whether there is one, by now or before.
+/// Makes the Volume of a PersistentVolume of which none was made yet. Returns whether there is one for its Plugin, by now or before.
 pub(crate) async fn take_up(ctx: &Context, persistent: &PersistentVolume) -> Result<bool, ApiError> {
     let Some(volume) = volume_for(ctx, persistent) else { return Ok(false) };
     ctx.writer.create_in(&ctx.volumes, &volume).await?;
-    Ok(true)
+    Ok(in_the_way(ctx, &volume).is_none())
+}
+
+/// The Volume that has the name of one that is to be made of a PersistentVolume, and was made for another Plugin with the driver.
+pub(crate) fn in_the_way(known: &Known, wanted: &Volume) -> Option<Arc<Volume>> {
+    let name = wanted.metadata.name.as_deref()?;
+    let there = known.volumes.get_in(Named { namespace: &known.namespace, name })?;
+    (there.spec.plugin_name != wanted.spec.plugin_name).then_some(there)
 }
 
 /// The name of the Volume that is or would be made of a PersistentVolume with this source.

@@ -177,7 +177,19 @@ async fn hold(ctx: &Context, live: &PersistentVolume) -> Result<Option<Next>, Ap
 async fn import(ctx: &Context, live: &PersistentVolume) -> Result<Option<Next>, ApiError> {
     let Some(volume) = imports::volume_for(ctx, live) else { return Ok(Some(Next::Done)) };
     match ctx.writer.create_in(&ctx.volumes, &volume).await {
-        Ok(_) => Ok(None),
+        Ok(_) => match imports::in_the_way(ctx, &volume) {
+            None => Ok(None),
+            Some(there) => {
+                let (name, plugin) = (there.name_any(), &there.spec.plugin_name);
+                let words = format!(
+                    "Volume {}/{name} has the name of the one by which its storage is to be deleted, and is of Plugin {plugin}: \
+                     delete that Volume",
+                    ctx.namespace
+                );
+                tell(ctx, live, &words).await;
+                Ok(Some(Next::After(RECHECK)))
+            }
+        },
         Err(error) => match error.refusal() {
             Some(refusal) => {
                 tell(ctx, live, &format!("its Volume: {refusal}")).await;
