@@ -32,10 +32,11 @@ use crate::{
 /// How many claims are named.
 const NAMED: usize = 10;
 
-/// How often it is looked again whether volumes are still attached, and the time between: less than the hook may take.
-const LOOKS: usize = 50;
+/// How often it is looked again whether volumes are still attached, and the time between: with the looks at what is served to kubelets
+/// much less than the 120 s that the hook may take, since one that is killed undoes nothing.
+const LOOKS: usize = 35;
 /// The same for what is served to kubelets.
-const FAREWELL_LOOKS: usize = 50;
+const FAREWELL_LOOKS: usize = 35;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Why the chart must not be uninstalled.
@@ -57,21 +58,28 @@ pub enum PreDeleteError {
 
 /// Returns what is to be printed if the chart may be uninstalled.
 pub async fn run(client: Client, args: &PreDeleteArgs) -> Result<String, PreDeleteError> {
-    let judged = settled(&client, args).await?;
+    let judged = match settled(&client, args).await {
+        Ok(judged) => judged,
+        Err(refusal) => {
+            // Also what a hook has left that was killed: moor stays, and serves Pods.
+            restore(&client).await;
+            return Err(refusal);
+        }
+    };
     if args.keep_mounts {
         let kept = kept(&list::<Plugin>(&client).await?);
         return Ok([Some(judged), kept].into_iter().flatten().collect::<Vec<_>>().join("; "));
     }
-    let withdrawn = withdraw(&client).await?;
-    let left = farewell(&client, &args.namespace).await;
+    let left = match withdraw(&client).await {
+        Ok(()) => farewell(&client, &args.namespace).await,
+        Err(error) => Err(error),
+    };
     // A Pod may have come in between.
     match (look(&client, args).await, left) {
         (Ok(judged), Ok(None)) => Ok(judged),
         (Ok(judged), Ok(Some(left))) => Ok(format!("{judged}; {left}")),
         (Err(error), _) | (Ok(_), Err(error)) => {
-            for name in withdrawn {
-                annotate(&client, &name, None).await?;
-            }
+            restore(&client).await;
             Err(error)
         }
     }
@@ -88,17 +96,28 @@ async fn settled(client: &Client, args: &PreDeleteArgs) -> Result<String, PreDel
     look(client, args).await
 }
 
-/// Has all Plugins serve Pods no longer. Returns the names of those that did.
-async fn withdraw(client: &Client) -> Result<Vec<String>, PreDeleteError> {
+/// Has all Plugins serve Pods no longer.
+async fn withdraw(client: &Client) -> Result<(), PreDeleteError> {
     let now = Timestamp::now();
-    let mut withdrawn = Vec::new();
     for plugin in list::<Plugin>(client).await? {
         if withdrawal::withdrawn(&plugin, now).is_some() {
             annotate(client, &plugin.name_any(), Some(&now.to_string())).await?;
-            withdrawn.push(plugin.name_any());
         }
     }
-    Ok(withdrawn)
+    Ok(())
+}
+
+/// Has all Plugins serve Pods again, as far as that succeeds: why moor stays is what is to be told.
+async fn restore(client: &Client) {
+    let plugins = list::<Plugin>(client).await.unwrap_or_else(|error| {
+        tracing::warn!("{error}");
+        Vec::new()
+    });
+    for plugin in plugins.iter().filter(|plugin| plugin.annotations().contains_key(WITHDRAWN)) {
+        if let Err(error) = annotate(client, &plugin.name_any(), None).await {
+            tracing::warn!("{error}");
+        }
+    }
 }
 
 async fn annotate(client: &Client, plugin: &str, since: Option<&str>) -> Result<(), PreDeleteError> {
@@ -245,7 +264,11 @@ fn attached(attachments: &[Attachment], keep_mounts: bool) -> Result<String, Pre
     )))
 }
 
+/// Where a claim is, if it is in the way.
 fn place(claim: &VolumeClaim) -> Option<String> {
+    if claim.is_let_go() {
+        return None;
+    }
     let namespace = claim.namespace().unwrap_or_default();
     if let Some(pod) = &claim.spec.pod {
         // Also one that waits: kubelet waits with it, and would for ever.
@@ -274,6 +297,14 @@ mod tests {
     fn claims_that_only_wait_do_not_matter() {
         assert!(judge(&[claim("a", None)], &[], false).is_ok());
         assert!(judge(&[], &[], false).is_ok());
+    }
+
+    #[test]
+    fn claims_that_only_others_hold_do_not_matter() {
+        let mut held = claim("a", Some("n1"));
+        held.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
+        assert!(judge(&[held], &[], false).is_ok());
     }
 
     #[test]
