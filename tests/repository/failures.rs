@@ -22,7 +22,7 @@ const ALL: [Listed; 4] = [
     // Of claims (A), capabilities (C), and contexts (E).
     Listed {
         path: "docs/volume-failures.md",
-        ids: &[('V', 33), ('H', 5), ('M', 6), ('S', 3)],
+        ids: &[('V', 37), ('H', 5), ('M', 6), ('S', 3)],
         promises: &["A3", "C1", "C2", "C3", "C4", "E3"],
     },
     // Of a consumer's mounts (A), of publishing all or nothing (D), and of who is believed (E).

@@ -4,12 +4,16 @@ use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt as _};
+use moor::api::Volume;
 use moor::api::conditions::{DEPLOYED, REMOVABLE, find};
+use moor::api::lock::{DriverVolume, handle_name};
+use moor::api::names::imported_volume;
 use serde_json::{Value, json};
 
 use crate::cases;
-use crate::rig::{CONTROLLER, Case, Cluster, NAMESPACE, Options, Rig, SPACE, pod_template};
+use crate::rig::{CONTROLLER, Case, Cluster, NAMESPACE, Options, Rig, SPACE, condition, pod_template};
 
 /// Its driver is nowhere.
 const NAME: &str = "run.test";
@@ -236,10 +240,34 @@ async fn a_deleted_plugin_that_others_hold_runs_nothing(cluster: Arc<Cluster>) {
     collect(&rig).await;
 }
 
+/// Another Plugin with the driver needs its name. What users have made stays theirs.
+async fn an_import_that_was_not_begun_goes_with_its_plugin(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    rig.make_plugin_named(NAME, json!({"kubernetes": {"enabled": false}})).await;
+    make_volume(&rig, "theirs", false).await;
+    let all: Api<Volume> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
+    let import = imported_volume(&handle_name(DriverVolume { driver: NAME, handle: "left" }));
+    let spec = json!({"pluginName": NAME, "volumeHandle": "left"});
+    let volume = json!({"metadata": {"name": import, "namespace": NAMESPACE}, "spec": spec});
+    all.create(&PostParams::default(), &serde_json::from_value(volume).unwrap()).await.unwrap();
+    let says = || {
+        let status = cluster.volumes.get(&ObjectRef::new(&import).within(NAMESPACE))?.status.clone()?;
+        condition(&status.conditions).map(drop)
+    };
+    cluster.until("it is known to the leader", says, String::new).await;
+    rig.plugin_api().delete(NAME, &DeleteParams::default()).await.unwrap();
+    rig.until_plugin_is_gone(NAME).await;
+    let gone = || async { all.get_opt(&import).await.unwrap().is_none() };
+    rig.poll("its name is free", gone).await;
+    rig.delete_volume("theirs").await;
+    rig.until_volume_gone("theirs").await;
+}
+
 /// The cases of this file.
 pub const CASES: &[Case] = cases![
     what_a_plugin_declares_is_written_and_put_right,
     what_cannot_be_written_is_told_by_its_field,
     a_plugin_is_kept_while_its_driver_is_needed,
     a_deleted_plugin_that_others_hold_runs_nothing,
+    an_import_that_was_not_begun_goes_with_its_plugin,
 ];
