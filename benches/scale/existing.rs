@@ -17,7 +17,7 @@ use crate::rounds::{Load, Phase, chains, one_phase, request_of, warm_up};
 use crate::watch::Goal;
 
 /// How long a process may take to be ready.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Makes so many claims more, each of a Volume of its own, and measures beside all of them. The last is made by processes that
 /// were just started again.

@@ -159,6 +159,7 @@ async fn run(options: Options, directory: PathBuf) -> ExitCode {
         if existing > before {
             beside.insert(existing, more_claims(&benches, &options, before, existing).await);
             before = existing;
+            write(&options, &rounds, &beside, &writes, pods.as_ref(), &benches);
         }
         for &size in options.sizes_beside(existing) {
             let setting = Setting { existing, size };

@@ -10,8 +10,9 @@ use kube::core::WatchEvent;
 use serde::Deserialize;
 use tokio::sync::Notify;
 
-/// How long nothing may happen while something is waited for.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long nothing may happen while something is waited for: a hundred agents that are started at once beside 50,000 claims take two
+/// minutes on a slow machine, as the API server goes through all of them for each LIST of what is one agent's.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// What a phase waits for with each of its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
