@@ -5,11 +5,11 @@ use super::release::{free, remove_handle};
 use super::scene::Scene;
 use super::step::{Due, LeaderStep};
 use super::takeover::{heir_without_volume, may_move, move_handle, moves_from};
-use crate::api::Volume;
 use crate::api::caller::ControllerRef;
 use crate::api::conditions::READY;
 use crate::api::volume::VolumeOperation;
-use crate::attachment::controller_side::is_at_controller;
+use crate::api::{AttachmentState, Volume};
+use crate::attachment::AttachmentSeen;
 use crate::volume::persistent_volume::{CsiSource, Naming};
 use crate::volume::{Left, VolumeWaiting, handle_of};
 
@@ -21,14 +21,19 @@ pub(super) fn make_handle(scene: &Scene<'_>) -> Result<Due, Look> {
     let Some((volume, id)) = scene.volume.and_then(|volume| Some((volume, handle_of(volume)?))) else {
         return Ok(Due::Nothing);
     };
-    if let Some(named) = kept_off_by(scene, volume, scene.of_driver(id))? {
+    // What is still attached of a deleted Volume has to be detached, whoever names the storage: before DeleteVolume that is looked
+    // for in any case.
+    let is_attached = volume.metadata.deletion_timestamp.is_some() && !scene.live_locks()?.is_empty();
+    if !is_attached && let Some(named) = kept_off_by(scene, volume, scene.of_driver(id))? {
         return keep_off(scene, volume, named);
     }
     // Attachments that outlived an earlier VolumeHandle still lock the storage: it starts closed behind them, with the
-    // instance that has them to detach, which may be at a call of theirs, and is not always the Volume's (rule R2).
+    // instance that has them to detach, which may be at a call of theirs, or be about to make one before this is written, and is
+    // not always the Volume's (rule R2).
     let left = scene.live_locks()?;
     let latest = left.iter().max_by_key(|a| a.epoch);
-    let at_work = left.iter().filter(|a| is_at_controller(a)).max_by_key(|a| a.epoch);
+    let is_at_work = |a: &&AttachmentSeen| a.attach && a.state != AttachmentState::ControllerDetached;
+    let at_work = left.iter().filter(is_at_work).max_by_key(|a| a.epoch);
     let at_work = at_work.and_then(|a| a.controller.as_ref());
     Ok(Due::Step(LeaderStep::CreateHandle {
         epoch: latest.map_or(1, |latest| latest.epoch + 1),

@@ -219,7 +219,8 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
     let is_made = matches!(state, VolumeState::Created | VolumeState::Ready);
     if let Some(by) = &seen.in_use_by {
         // Removed by force: without it nobody says who detaches what is left when the instance of that is dead.
-        if seen.handle.is_none() && seen.has_attachments && seen.same_driver && is_made {
+        let is_known = seen.same_driver && seen.plugin.balancing.is_some();
+        if seen.handle.is_none() && seen.has_attachments && is_known && is_made {
             return VolumeStep::MakeHandle;
         }
         return VolumeStep::Wait(VolumeWaiting::InUse { by: by.clone() });

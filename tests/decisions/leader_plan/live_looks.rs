@@ -216,18 +216,37 @@ fn storage_is_locked_when_no_persistent_volume_names_it_and_behind_what_is_attac
     assert!(matches!(waits(&made, &looked), VolumeWaiting::AnswerInPersistentVolume { .. }));
     looked.named_by = Some(None);
     assert_eq!(asks(&made, &looked), Look::Locks);
-    // The instance of one that is at its call stays: a call of theirs may be running.
+    // The instance of one that is attached stays: a call of theirs may be running, or begin.
     let attached = AttachmentSeen { epoch: 4, controller: Some(caller("node-2")), ..attachment() };
     let leaving = AttachmentSeen { epoch: 3, state: AttachmentState::NodeDetached, ..attached.clone() };
+    let without = AttachmentSeen { attach: false, ..attached.clone() };
+    let undone = AttachmentSeen { state: AttachmentState::ControllerDetached, ..attached.clone() };
     for (left, epoch, closing, named) in [
         (vec![], 1, false, "node-1"),
-        (vec![attached.clone()], 5, true, "node-1"),
+        (vec![undone], 5, true, "node-1"),
+        (vec![without], 5, true, "node-1"),
+        (vec![attached.clone()], 5, true, "node-2"),
         (vec![leaving, attached], 5, true, "node-2"),
     ] {
         looked.locks = Some(left);
         let controller = Some(caller(named));
         assert_eq!(step(&made, &looked), LeaderStep::CreateHandle { epoch, closing, controller });
     }
+}
+
+/// Else nobody would be named who detaches it. Whether a PersistentVolume names the storage is asked before that is deleted.
+#[test]
+fn the_storage_of_a_deleted_volume_is_locked_for_what_is_attached_alone() {
+    let volume = leaving(VolumeOperation::Create, "node-1", VolumeState::Ready);
+    let attached = AttachmentSeen { epoch: 4, volume_uid: "v".into(), deleted: true, ..attachment() };
+    let attachments = vec![attached.clone()];
+    let left = Observed { volume: Some(volume), handle: None, attachments, ..open() };
+    let mut looked = Looked { named_by: Some(Some(in_persistent_volume())), ..Looked::default() };
+    assert_eq!(asks(&left, &looked), Look::Locks);
+    looked.locks = Some(vec![]);
+    assert!(matches!(step(&left, &looked), LeaderStep::TellStorageLeft(_)), "the cache is behind");
+    looked.locks = Some(vec![attached]);
+    assert!(matches!(step(&left, &looked), LeaderStep::CreateHandle { epoch: 5, closing: true, .. }));
 }
 
 /// What CreateVolume answered may be what the stock stack has.

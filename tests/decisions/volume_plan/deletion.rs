@@ -208,6 +208,11 @@ fn a_lock_that_was_removed_by_force_comes_back_while_something_is_attached() {
     assert_eq!(used(Deleted, true).plan(), by());
     assert_eq!(used(Ready, true).handle("other", true).plan(), by(), "another Volume has it");
     assert_eq!(Row { same_driver: false, ..used(Ready, true) }.plan(), by());
+    assert_eq!(
+        Row { plugin: false, ..used(Ready, true) }.plan(),
+        by(),
+        "nobody says what its driver is called"
+    );
 }
 
 /// Nobody else could detach what a deleted Volume still waits for (rule R2).
