@@ -279,6 +279,12 @@ impl Plugin {
         self.metadata.annotations.as_ref()?.get(WITHDRAWN).map(String::as_str)
     }
 
+    /// Whether it was deleted: nothing is begun with it any more. It may be held for long.
+    #[must_use]
+    pub fn ends(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
     /// What orders Plugins by age. Of several with one driver name the oldest has the driver: a younger one that takes the
     /// name changes nothing.
     #[must_use]

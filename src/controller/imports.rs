@@ -16,7 +16,7 @@ use super::{provision, served};
 use crate::api::conditions::{self, Desired, PERSISTENT_VOLUME, Reason};
 use crate::api::lock::{self, DriverVolume};
 use crate::api::volume::DeletionPolicy;
-use crate::api::{Volume, VolumeClaim, names};
+use crate::api::{Plugin, Volume, VolumeClaim, names};
 use crate::k8s::read::get_live;
 use crate::k8s::{ApiError, Named, Next};
 use crate::provision::{deletion_secret, modify_secret};
@@ -31,14 +31,14 @@ pub(crate) fn exporter(known: &Known, persistent: &str) -> Option<Arc<Volume>> {
     known.volumes.by_uid(names::exported_by(persistent)?)
 }
 
-/// The Volume that is to be made of a PersistentVolume; None where no Plugin serves its driver, and of one that was itself made
-/// of a Volume.
+/// The Volume that is to be made of a PersistentVolume; None where no Plugin serves its driver, or that Plugin goes, and of one that
+/// was itself made of a Volume.
 pub(crate) fn volume_for(known: &Known, persistent: &PersistentVolume) -> Option<Volume> {
     if exporter(known, persistent.metadata.name.as_deref()?).is_some() {
         return None;
     }
     let csi = persistent.spec.as_ref()?.csi.as_ref()?;
-    let plugin = served::plugin_of(known, &csi.driver)?;
+    let plugin = served::plugin_of(known, &csi.driver).filter(|plugin| !plugin.ends())?;
     let of = DriverVolume { driver: plugin.driver_name(), handle: &csi.volume_handle };
     let annotations = persistent.metadata.annotations.as_ref();
     let (deletion, modify) = (deletion_secret(annotations), modify_secret(annotations));
@@ -50,6 +50,25 @@ pub(crate) fn volume_for(known: &Known, persistent: &PersistentVolume) -> Option
         modify_secret: modify.as_deref(),
     };
     volume_of(persistent, place)
+}
+
+/// The Plugin that goes, and serves the driver of this PersistentVolume until it is gone.
+pub(crate) fn ending_plugin(known: &Known, persistent: &PersistentVolume) -> Option<Arc<Plugin>> {
+    let csi = persistent.spec.as_ref()?.csi.as_ref()?;
+    served::plugin_of(known, &csi.driver).filter(|plugin| plugin.ends())
+}
+
+/// Whether a Volume was made of a PersistentVolume for a Plugin that goes, or is gone, before anything was begun with it. Nothing
+/// will be, and another Plugin with the driver needs its name, which is that of the storage.
+pub(crate) fn is_left(known: &Known, volume: &Volume) -> bool {
+    let meta = &volume.metadata;
+    let is_begun = volume.spec.assignment.is_some() || meta.deletion_timestamp.is_some();
+    let is_import = || {
+        let is_own = meta.namespace.as_deref() == Some(&known.namespace);
+        is_own && meta.name.as_deref().is_some_and(|name| names::handle_of_import(name).is_some())
+    };
+    let plugin = || known.plugins.get(&volume.spec.plugin_name);
+    !is_begun && is_import() && plugin().is_none_or(|plugin| plugin.ends())
 }
 
 /// Makes the Volume of a PersistentVolume of which none was made yet. Returns whether there is one for its Plugin, by now or before.
@@ -88,7 +107,7 @@ pub(crate) fn source_of(known: &Known, volume: &Volume) -> Option<CsiSource> {
 }
 
 /// Looks whether a PersistentVolume stands for the storage of this Volume. If none does, or one that has the driver given
-/// something else, the Volume goes, and leaves the storage; while somebody uses it, it says that none stands for it.
+/// something else, or its Plugin goes before anything was begun, the Volume goes, and leaves the storage; while somebody uses it, it says that none stands for it.
 pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
     if !ctx.leadership.is_leading() {
         return Next::Done;
@@ -107,6 +126,10 @@ async fn look(ctx: &Context, name: &str) -> Result<Next, ApiError> {
     let Some(volume) = found.filter(|volume| volume.metadata.deletion_timestamp.is_none()) else {
         return Ok(Next::Done);
     };
+    if is_left(ctx, &volume) {
+        provision::delete(ctx, &volume, DeletionPolicy::Retain, None).await?;
+        return Ok(Next::Done);
+    }
     let Some(source) = source_of(ctx, &volume) else { return Ok(Next::Done) };
     if let Some(stands) = ctx.persistent_volumes.naming(&source, None).await? {
         if is_anothers(ctx, &volume, &stands.name).await? && !is_used(ctx, name) {

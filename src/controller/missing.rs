@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Api;
+use kube::{Api, ResourceExt as _};
 
 use super::context::Context;
-use super::imports::{says_gone, source_of};
+use super::imports::{is_left, says_gone, source_of};
 use super::key::{Key, VolumeKey};
 use crate::k8s::ApiError;
 use crate::k8s::read::look_through;
@@ -28,6 +28,9 @@ pub(crate) async fn look(ctx: Arc<Context>) {
         if let Some(key) = key {
             ctx.queue.sweep(key);
         }
+    }
+    for volume in ctx.volumes.all().iter().filter(|volume| is_left(&ctx, volume)) {
+        ctx.queue.sweep(Key::Import(volume.name_any()));
     }
     loop {
         let pause = match once(&ctx).await {

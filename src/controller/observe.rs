@@ -188,7 +188,7 @@ pub(crate) fn plugin_seen<'a>(
         balancing: plugin.map(Plugin::balancing),
         is_local: plugin.is_some_and(|p| p.spec.balancing == Some(Balancing::PerTopology)),
         active: plugin.and_then(Plugin::active),
-        ends: plugin.is_some_and(|p| p.metadata.deletion_timestamp.is_some()),
+        ends: plugin.is_some_and(Plugin::ends),
         older,
         controllers,
         controllers_said: plugin.and_then(|plugin| controllers_said(plugin, instances)),

@@ -2,16 +2,12 @@
 //! and with it the Pods end that moor runs for the driver.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use kube::{Api, ResourceExt as _};
 
 use super::caches::BY_PLUGIN;
 use super::context::Context;
-use super::provision;
 use crate::api::conditions::first_few;
-use crate::api::names::handle_of_import;
-use crate::api::volume::DeletionPolicy;
 use crate::api::{Attachment, FINALIZER, Plugin, PluginInstance, Snapshot, Volume};
 use crate::k8s::{ApiError, read};
 
@@ -44,9 +40,6 @@ pub(crate) async fn keep(ctx: &Context, plugin: &Plugin, has_none: bool) -> Resu
         if !is_kept || !has_none && !is_left {
             return Ok(Kept::Ends);
         }
-        if !is_left {
-            leave_imports(ctx, &plugin.name_any()).await?;
-        }
         return ctx.writer.free(&ctx.plugins, plugin, FINALIZER).await.map(|_| Kept::Written);
     }
     if is_kept != is_left {
@@ -59,21 +52,6 @@ pub(crate) async fn keep(ctx: &Context, plugin: &Plugin, has_none: bool) -> Resu
         after.finalizers_mut().push(FINALIZER.into());
     }
     ctx.writer.update(&ctx.plugins, plugin, &after).await.map(|_| Kept::Written)
-}
-
-/// Removes the Volumes of PersistentVolumes with which this Plugin has begun nothing. Their names are those of the storage, and another
-/// Plugin with the driver needs them.
-async fn leave_imports(ctx: &Context, plugin: &str) -> Result<(), ApiError> {
-    let is_left = |volume: &&Arc<Volume>| {
-        let meta = &volume.metadata;
-        let is_import = meta.namespace.as_deref() == Some(&ctx.namespace)
-            && meta.name.as_deref().is_some_and(|name| handle_of_import(name).is_some());
-        is_import && meta.deletion_timestamp.is_none() && !is_begun(volume)
-    };
-    for volume in ctx.volumes.by_index(BY_PLUGIN, plugin).iter().filter(is_left) {
-        provision::delete(ctx, volume, DeletionPolicy::Retain, None).await?;
-    }
-    Ok(())
 }
 
 /// As [`needed_by`], as the API server has it: what an earlier leader has made may not be in any cache yet.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::storage::v1::StorageClass;
 
+use super::caches::BY_PLUGIN;
 use super::key::Key;
 use super::known::Known;
 use super::{capacities, contents, exports, imports};
@@ -62,6 +63,7 @@ pub(crate) fn volume_changed(known: &Known, volume: &Volume) {
             known.queue.add(Key::Copied(copy.claim.clone()));
         }
     }
+    look_at_left(known, volume);
     let uid = volume.metadata.uid.as_deref().unwrap_or_default();
     for key in known.provisioning.waiting_for(uid) {
         known.queue.add(key);
@@ -78,8 +80,18 @@ pub(crate) fn class_changed(known: &Known, class: &StorageClass) {
     }
 }
 
-/// A Plugin begins to serve a driver's name, or does so otherwise.
+/// With its Plugin a Volume goes that was made of a PersistentVolume and with which nothing was begun.
+fn look_at_left(known: &Known, volume: &Volume) {
+    if let Some(name) = volume.metadata.name.as_ref().filter(|_| imports::is_left(known, volume)) {
+        known.queue.add(Key::Import(name.clone()));
+    }
+}
+
+/// A Plugin begins to serve a driver's name, or does so otherwise, or ends.
 pub(crate) fn plugin_changed(known: &Known, plugin: &Plugin) {
+    for volume in known.volumes.by_index(BY_PLUGIN, plugin.metadata.name.as_deref().unwrap_or_default()) {
+        look_at_left(known, &volume);
+    }
     if let Some(name) = plugin.kubelet_name() {
         name_changed(known, name);
     }

@@ -20,6 +20,7 @@ pub const CASES: &[Case] = cases![
     otherwise::what_another_persistent_volume_describes_is_not_mounted,
     otherwise::of_two_who_ask_at_once_one_is_refused,
     otherwise::a_persistent_volume_that_is_written_anew_counts,
+    otherwise::what_a_plugin_that_goes_has_is_not_taken_up,
     forgeries::a_claim_that_lies_about_a_pod_is_never_granted,
     csi_driver::a_plugin_has_a_csi_driver_that_stays_as_it_should_be,
     csi_driver::one_that_is_changed_back_each_time_is_put_right_less_often,

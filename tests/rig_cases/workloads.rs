@@ -249,16 +249,30 @@ async fn an_import_that_was_not_begun_goes_with_its_plugin(cluster: Arc<Cluster>
     let import = imported_volume(&handle_name(DriverVolume { driver: NAME, handle: "left" }));
     let spec = json!({"pluginName": NAME, "volumeHandle": "left"});
     let volume = json!({"metadata": {"name": import, "namespace": NAMESPACE}, "spec": spec});
-    all.create(&PostParams::default(), &serde_json::from_value(volume).unwrap()).await.unwrap();
+    let volume: Volume = serde_json::from_value(volume).unwrap();
+    all.create(&PostParams::default(), &volume).await.unwrap();
     let says = || {
         let status = cluster.volumes.get(&ObjectRef::new(&import).within(NAMESPACE))?.status.clone()?;
         condition(&status.conditions).map(drop)
     };
     cluster.until("it is known to the leader", says, String::new).await;
-    rig.plugin_api().delete(NAME, &DeleteParams::default()).await.unwrap();
-    rig.until_plugin_is_gone(NAME).await;
     let gone = || async { all.get_opt(&import).await.unwrap().is_none() };
+    let hold = |finalizers: Value| {
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
+        let plugins = rig.plugin_api();
+        async move { plugins.patch(NAME, &PatchParams::default(), &patch).await.unwrap() }
+    };
+    let found = rig.plugin_api().get(NAME).await.unwrap();
+    hold(json!([found.finalizers(), &["test/held".to_owned()]].concat())).await;
+    rig.plugin_api().delete(NAME, &DeleteParams::default()).await.unwrap();
     rig.poll("its name is free", gone).await;
+    // Somebody holds the Plugin, and a leader that did not know yet that it goes has made another one; or it is gone.
+    all.create(&PostParams::default(), &volume).await.unwrap();
+    rig.poll("its name is free again", gone).await;
+    hold(json!(null)).await;
+    rig.until_plugin_is_gone(NAME).await;
+    all.create(&PostParams::default(), &volume).await.unwrap();
+    rig.poll("its name is free without the Plugin", gone).await;
     rig.delete_volume("theirs").await;
     rig.until_volume_gone("theirs").await;
 }

@@ -144,3 +144,21 @@ pub(super) async fn a_persistent_volume_that_is_written_anew_counts(cluster: Arc
     assert_eq!(rig.context_of(&next)["share"], "blue-share");
     assert!(rig.has_storage("nfs") && rig.count("nfs", Rpc::DeleteVolume) == 0);
 }
+
+/// Its Volume would have the name that the next Plugin with the driver needs.
+pub(super) async fn what_a_plugin_that_goes_has_is_not_taken_up(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let handle = rig.fake.backend().add("nfs");
+    let pod = rig.make_pod_with_share("late", &handle, "share").await;
+    let hold = Patch::Merge(json!({"metadata": {"finalizers": ["test/held"]}}));
+    rig.plugin_api().patch(DRIVER, &PatchParams::default(), &hold).await.unwrap();
+    rig.plugin_api().delete(DRIVER, &DeleteParams::default()).await.unwrap();
+    let refused = rig.ask(&pod, |_| {}).await;
+    let said = rig.until_kept_claim_says(&refused, "PodNotEntitled").await;
+    assert!(said.contains("PersistentVolume late") && said.contains("is being deleted"), "{said}");
+    assert!(rig.kept(&handle).is_none());
+    rig.delete_plugin().await;
+    rig.make_plugin().await;
+    let granted = rig.ask_until_granted(&pod).await;
+    assert_eq!(rig.context_of(&granted)["share"], "share");
+}
