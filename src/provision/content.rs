@@ -158,6 +158,9 @@ pub fn content<C: SnapshotContent>(seen: &Seen<'_, C>, now: &Time) -> Content<C:
         // Somebody has deleted it, and it leaves the storage: another one is made after it.
         return Content::Wait(goes_wrong(snapshot));
     }
+    if is_for_nobody(seen, snapshot) {
+        return Content::DeleteSnapshot(DeletionPolicy::Retain);
+    }
     match content.secret() {
         Ok(secret) if secret != snapshot.spec.secret_name => return Content::UseSecret(secret),
         Ok(_) => {}
@@ -179,6 +182,17 @@ fn is_anothers<C: SnapshotContent>(seen: &Seen<'_, C>) -> bool {
     content.driver() != driver.name
         || (content.volume_handles().is_empty() && content.given().is_none())
         || class.is_some_and(|class| class.driver() != driver.name)
+}
+
+/// Whether the Snapshot registers something with a Plugin that does not serve the driver any more, and nobody has begun anything:
+/// nobody will. It is made anew with the Plugin that does.
+fn is_for_nobody<C: SnapshotContent>(seen: &Seen<'_, C>, snapshot: &Snapshot) -> bool {
+    let with = snapshot.spec.plugin_name.as_deref();
+    is_not_begun(snapshot) && with.is_some_and(|with| with != seen.driver.plugin)
+}
+
+fn is_not_begun(snapshot: &Snapshot) -> bool {
+    snapshot.spec.assignment.is_none() && snapshot.metadata.deletion_timestamp.is_none()
 }
 
 /// Whether the Snapshot was made for this content. In moor's namespace only moor says for which one was.
@@ -336,11 +350,18 @@ fn end<C: SnapshotContent>(seen: &Seen<'_, C>, now: &Time) -> Content<C::Status>
             // Of one that is not taken up yet nobody would be asked to delete anything.
             let is_there = snapshot.spec.snapshot_handle.is_some() || content.said_handle().is_some();
             let is_told = snapshot.spec.assignment.is_some() || !is_there;
+            // What is to be taken of a Volume that has gone since is taken by nobody, and what is there was asked for before.
+            let is_to_take = is_not_begun(snapshot) && snapshot.spec.snapshot_handle.is_none();
+            let is_in_vain = is_for_nobody(seen, snapshot) || is_to_take && registered(content).is_some();
             match (is_ordered, policy) {
                 // Also of one that is ordered away: whoever had not seen yet that the group ends may have made them since.
                 (_, DeletionPolicy::Delete) if seen.has_members => Content::DeleteMembers,
                 (false, DeletionPolicy::Retain) => Content::DeleteSnapshot(policy),
                 (false, DeletionPolicy::Delete) if is_told => Content::DeleteSnapshot(policy),
+                // So that it is registered, and then deleted as what is there.
+                (false, DeletionPolicy::Delete) if is_in_vain => {
+                    Content::DeleteSnapshot(DeletionPolicy::Retain)
+                }
                 (true, DeletionPolicy::Retain) => Content::Free,
                 (_, DeletionPolicy::Delete) => match goes_wrong(snapshot) {
                     Some(words) => fail(content, &words, now),

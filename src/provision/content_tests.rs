@@ -287,10 +287,13 @@ fn one_that_is_deleted_ends_with_its_volume_snapshot() {
     assert_eq!(decide(&retain, Some(&ready)), Content::DeleteSnapshot(DeletionPolicy::Retain));
     let going = deleted(ready.clone(), policy);
     assert_eq!(decide(&delete, Some(&going)), Content::Wait(None));
-    // Its driver is not there yet: who goes now is asked to delete nothing.
+    // What is there is registered first, and nobody takes anything any more.
     let untaken = kept(SnapshotState::Pending);
-    assert_eq!(decide(&delete, Some(&untaken)), Content::Wait(None));
+    assert_eq!(decide(&delete, Some(&untaken)), Content::DeleteSnapshot(DeletionPolicy::Retain));
     assert_eq!(decide(&retain, Some(&untaken)), Content::DeleteSnapshot(DeletionPolicy::Retain));
+    // Its driver is not there yet: who goes now is asked to delete nothing.
+    let registered = made(&decide(&delete, None));
+    assert_eq!(decide(&delete, Some(&registered)), Content::Wait(None));
     let unasked = of(json!({ "/status": {} }));
     assert_eq!(decide(&unasked, Some(&untaken)), Content::DeleteSnapshot(policy), "nothing was begun");
     // Somebody thinks better of it, or has deleted the Snapshot by hand before.
@@ -332,6 +335,31 @@ fn a_snapshot_that_somebody_deletes_by_hand_is_waited_for_and_made_anew() {
     let going = deleted(kept(SnapshotState::Ready), DeletionPolicy::Retain);
     assert_eq!(decide(&content, Some(&going)), Content::Wait(None));
     assert_eq!(made(&decide(&content, None)).spec.snapshot_handle.as_deref(), Some("snap-1"));
+}
+
+/// A Plugin may go with which nothing was begun, and another one with the driver take its place.
+#[test]
+fn what_waits_for_a_plugin_that_has_the_driver_no_more_is_made_anew() {
+    let (anew, status) = (
+        Content::DeleteSnapshot(DeletionPolicy::Retain),
+        json!({ "snapshotHandle": "snap-1", "readyToUse": true }),
+    );
+    let there = content_of(&json!({ "/status": status }));
+    let ends = content_of(&json!({ "/status": status, "/metadata/deletionTimestamp": "2025-01-01T00:00:00Z",
+        "/metadata/annotations": { "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted": "yes" } }));
+    let mut snapshot = made(&decide(&there, None));
+    for content in [&there, &ends] {
+        assert_ne!(decide(content, Some(&snapshot)), anew);
+    }
+    snapshot.spec.plugin_name = Some("the one before".to_owned());
+    for content in [&there, &ends] {
+        assert_eq!(decide(content, Some(&snapshot)), anew);
+    }
+    assert_eq!(decide(&there, Some(&deleted(snapshot.clone(), DeletionPolicy::Retain))), Content::Wait(None));
+    // That Plugin is kept for it.
+    snapshot.spec.assignment = Some(SnapshotAssignment::default());
+    assert_ne!(decide(&there, Some(&snapshot)), anew);
+    assert_eq!(decide(&ends, Some(&snapshot)), Content::DeleteSnapshot(DeletionPolicy::Delete));
 }
 
 /// A member was begun with its group, which also says when all members are ready.
