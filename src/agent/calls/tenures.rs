@@ -43,6 +43,8 @@ struct OfDriver {
     meant: Vec<Option<String>>,
     /// The processes that are or may be at calls, as it is on the disk.
     noted: Vec<Option<String>>,
+    /// Whether the disk has something else perhaps: it was written to, and has not said that it is done.
+    is_unsure: bool,
 }
 
 struct Call {
@@ -155,12 +157,15 @@ impl Inner {
         all.sort();
         all.dedup();
         known.noted.retain(|process| all.contains(process));
+        known.is_unsure = true;
         all
     }
 
     /// These are on the disk.
     fn noted(&self, driver: &str, processes: Vec<Option<String>>) {
-        self.drivers.lock().entry(driver.to_owned()).or_default().noted = processes;
+        let mut drivers = self.drivers.lock();
+        let known = drivers.entry(driver.to_owned()).or_default();
+        (known.noted, known.is_unsure) = (processes, false);
     }
 }
 
@@ -206,7 +211,7 @@ impl Drop for Entered<'_> {
             if known.passes == 0 {
                 known.meant.clear();
             }
-            known.passes == 0 && known.calls.is_empty() && !known.noted.is_empty()
+            known.passes == 0 && known.calls.is_empty() && (known.is_unsure || !known.noted.is_empty())
         };
         let is_idle = self.tenures.0.drivers.lock().get_mut(&self.driver).is_some_and(is_idle);
         if is_idle && Handle::try_current().is_ok() {
@@ -223,6 +228,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::api::names::{DriverOn, instance_name};
     use crate::csi::{Origin, Rpc};
 
     const LONGEST: Duration = Duration::from_secs(60);
@@ -274,6 +280,22 @@ mod tests {
         std::fs::create_dir(&calls).unwrap();
         before.mean("d", None).await;
         assert!(!Tenures::new(LONGEST, open()).are_over("d"));
+    }
+
+    /// It would say to the next process that somebody unknown is at a call.
+    #[tokio::test(start_paused = true)]
+    async fn what_the_disk_took_half_is_taken_off_when_nobody_is_at_a_call() {
+        let directory = TempDir::new().unwrap();
+        let tenures = tenures(&directory);
+        let half = directory.path().join(instance_name(DriverOn { driver: "d", node: "node-1" }));
+        std::os::unix::fs::symlink("/dev/full", &half).unwrap();
+        let pass = tenures.enter("d", 0);
+        tenures.mean("d", None).await;
+        assert!(half.is_symlink());
+        drop(pass);
+        while half.is_symlink() {
+            tokio::task::yield_now().await;
+        }
     }
 
     #[tokio::test(start_paused = true)]
