@@ -64,7 +64,9 @@ pub(crate) fn claim_cache() -> Cache<VolumeClaim> {
 
 /// Whether a claim says that its node is silent, and somebody has to take that back when it is over.
 pub(crate) fn is_told_of_silence(claim: &VolumeClaim) -> bool {
-    claim.status.as_ref().is_some_and(|s| !s.state.is_final() && find(&s.conditions, SILENT).is_some())
+    let says = claim.status.as_ref();
+    let says = says.is_some_and(|s| !s.state.is_final() && find(&s.conditions, SILENT).is_some());
+    says && !claim.is_let_go()
 }
 
 /// The key of [`BY_MACHINE`] of an Attachment.

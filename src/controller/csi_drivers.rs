@@ -47,6 +47,7 @@ pub(crate) fn users(known: &Known, plugin: &str) -> BTreeSet<String> {
             let is_on =
                 |assignment: &Assignment| Some(&assignment.attachment) == attachment.metadata.name.as_ref();
             if let Some(pod) = &claim.spec.pod
+                && !claim.is_let_go()
                 && claim.spec.assignment.as_ref().is_some_and(is_on)
             {
                 found.insert(format!(
