@@ -62,7 +62,7 @@ impl Word for LeaseWord {
 impl Agent {
     /// Finds out by a live LIST which Attachments with mounts here are gone or lost. Neither is ever taken back.
     async fn find_lost(&self) -> Result<(), ApiError> {
-        let mounted = self.records.with_traces();
+        let mounted = self.records.of_traces(|record| Some(record.attachment_uid.clone()));
         if mounted.is_empty() {
             return Ok(());
         }
@@ -70,8 +70,7 @@ impl Agent {
         let stands = |uid: &AttachmentUid| {
             live.iter().any(|a| a.metadata.uid.as_deref() == Some(uid.as_str()) && a.spec.lost.is_none())
         };
-        let uids = mounted.into_iter().map(|stored| stored.record.attachment_uid);
-        let taken: BTreeSet<AttachmentUid> = uids.filter(|uid| !stands(uid)).collect();
+        let taken: BTreeSet<AttachmentUid> = mounted.into_iter().filter(|uid| !stands(uid)).collect();
         if !taken.is_empty() {
             tracing::warn!(attachments = ?taken, "taken from this node while it was silent; undoing what is left");
         }
@@ -92,8 +91,7 @@ impl Agent {
     /// The VolumeHandles with mounts on this node whose Attachment is gone or lost. What the API server has forgotten
     /// is another matter (rule R7).
     fn leftovers(&self, caught_up: bool) -> Leftovers {
-        let mounted = self.records.with_traces();
-        if !caught_up && !mounted.is_empty() {
+        if !caught_up && self.records.any_with_traces(|_| true) {
             return Leftovers::Any;
         }
         let found = self.lost.found.lock();
@@ -102,9 +100,12 @@ impl Agent {
             let cached = || self.caches.attachments.by_uid(uid);
             found.contains(uid) || (synced && cached().is_none_or(|a| a.spec.lost.is_some()))
         };
-        let left =
-            mounted.into_iter().filter(|s| s.record.forgotten.is_none() && gone(&s.record.attachment_uid));
-        Leftovers::Of(left.map(|stored| stored.record.handle_name).collect())
+        // The caches are asked without the records' lock.
+        let mounted = self.records.of_traces(|record| {
+            let uid = record.forgotten.is_none().then(|| record.attachment_uid.clone())?;
+            Some((uid, record.handle_name.clone()))
+        });
+        Leftovers::Of(mounted.into_iter().filter(|(uid, _)| gone(uid)).map(|(_, handle)| handle).collect())
     }
 
     /// Has the Lease renewed if it names more than there is, after something was undone.

@@ -76,6 +76,6 @@ pub(crate) fn wake_all_of(known: &Known, plugin: &str) {
     snapshot_events::wake_unsettled(known, plugin);
 }
 
-fn sweep(known: &Known, keys: impl IntoIterator<Item = Key>) {
+pub(crate) fn sweep(known: &Known, keys: impl IntoIterator<Item = Key>) {
     keys.into_iter().for_each(|key| known.queue.sweep(key));
 }

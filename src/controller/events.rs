@@ -227,16 +227,22 @@ fn lease_changed(known: &Known, before: State<'_, Lease>, after: State<'_, Lease
     {
         machines::keep(known, &node);
     }
-    let says_less = before.is_none_or(|before| {
+    let says_less = before.is_some_and(|before| {
         let (said, says) = (Leftovers::said_in(before), Leftovers::said_in(after));
         said != Leftovers::none() && said != says
     });
-    if (says_less || !was_heard)
+    let is_back = before.is_none() || !was_heard;
+    if (says_less || is_back)
         && let Some(node) = node_of_lease(&known.nodes, after)
     {
         add_waiting(known, &node);
-        // A claim for any node may be held up by what is attached there.
-        add_attached(known, &node);
+        // A claim for any node may be held up by what is attached there. All nodes are back at once when the API server was away.
+        if says_less {
+            add_attached(known, &node);
+        } else {
+            let attached = known.attachments.by_index(BY_NODE, &node);
+            concern::sweep(known, attached.iter().map(|attachment| Key::of_owner(&attachment.spec.volume)));
+        }
     }
 }
 

@@ -159,7 +159,7 @@ impl Known {
     /// How many volumes of a driver are attached to a node, or may be: one that leaves counts until it is gone (trap
     /// L9).
     pub(crate) fn load(&self, place: &Place) -> usize {
-        self.attachments.by_index(BY_PLACE, &place.to_string()).len()
+        self.attachments.count(BY_PLACE, &place.to_string())
     }
 
     /// How long the Lease of the agent beside an instance has been expired, as this process observed it;

@@ -126,6 +126,11 @@ pub enum AgentEnd {
     WentBack,
 }
 
+/// A pause that is a little shorter for some: agents that have waited for one API server do not come back, or go on, in step.
+fn spread(pause: Duration, least: f64) -> Duration {
+    pause.mul_f64(rand::rng().random_range(least..=1.0))
+}
+
 /// Lets the agent catch up after every silence that has ended. This runs beside the renewals, so the Lease stays
 /// fresh however long it takes.
 async fn catch_up(
@@ -148,8 +153,7 @@ async fn catch_up(
             }
             Err(error) => {
                 warn!("what was taken from this node: {error}");
-                let jitter = rand::rng().random_range(0.5..1.0);
-                sleep(pause.mul_f64(jitter)).await;
+                sleep(spread(pause, 0.5)).await;
                 pause = (pause * 2).min(RENEW);
             }
         }
@@ -238,7 +242,7 @@ impl<L: Leases> AgentLease<L> {
                 Ok(Ok(Renewed::Held)) => {
                     self.renewed.send_replace(Some(Held { sent, term: Term(silences) }));
                     ask.send_if_modified(|last| std::mem::replace(last, silences) != silences);
-                    RENEW.saturating_sub(sent.elapsed())
+                    spread(RENEW, 0.9).saturating_sub(sent.elapsed())
                 }
                 Ok(Ok(Renewed::Displaced)) => {
                     warn!(lease = self.name, "another agent has taken the Lease");
@@ -253,11 +257,11 @@ impl<L: Leases> AgentLease<L> {
                     if matches!(error, ApiError::Unauthorized(_)) {
                         self.renewed.send_replace(None);
                     }
-                    RETRY
+                    spread(RETRY, 0.5)
                 }
                 Err(_) => {
                     warn!(lease = self.name, "renewal: no answer in {ATTEMPT:?}");
-                    RETRY
+                    spread(RETRY, 0.5)
                 }
             };
             tokio::select! {

@@ -85,7 +85,7 @@ async fn it_lists_by_quorum_in_pages_and_watches_from_there() {
     fixture.until("events", |f| f.names() == ["b", "c"]).await;
     assert!(fixture.cache.is_synced());
     let asked: Vec<String> = fixture.server.asked().into_iter().map(|asked| asked.uri).collect();
-    assert!(asked[0].contains("limit=500") && !asked[0].contains("resourceVersion"), "{}", asked[0]);
+    assert!(asked[0].contains("limit=1000") && !asked[0].contains("resourceVersion"), "{}", asked[0]);
     assert!(asked[0].contains("fieldSelector=metadata.namespace%3Dns"), "{}", asked[0]);
     assert!(asked[1].contains("continue=more"));
     assert!(asked[2].contains("watch=true") && asked[2].contains("resourceVersion=20"), "{}", asked[2]);

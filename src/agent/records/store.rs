@@ -26,7 +26,7 @@ use crate::agent::failed_at::failed_at;
 use crate::agent::host::paths::HostPath;
 use crate::agent::restore::doubts::Doubts;
 use crate::api::AttachmentUid;
-use crate::attachment::record::TargetRecord;
+use crate::attachment::record::{Record, TargetRecord};
 use crate::disk;
 
 /// Records that are written at a time.
@@ -135,6 +135,13 @@ impl Records {
     #[must_use]
     pub fn any_with_traces(&self, is_one: impl Fn(&Stored) -> bool) -> bool {
         self.known.lock().values().any(|stored| stored.record.has_traces() && is_one(stored))
+    }
+
+    /// What is asked of each record of what is, or may be, mounted, in no order. A node has hundreds of records.
+    #[must_use]
+    pub fn of_traces<T>(&self, ask: impl Fn(&Record) -> Option<T>) -> Vec<T> {
+        let known = self.known.lock();
+        known.values().filter(|stored| stored.record.has_traces()).filter_map(|s| ask(&s.record)).collect()
     }
 
     /// The records that the API server does not account for.
