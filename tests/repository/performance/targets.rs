@@ -104,7 +104,8 @@ fn events(figures: &Figures) -> Option<(String, bool)> {
             .map(|(_, count)| middle(count))
             .sum::<f64>()
     };
-    let found: f64 = rounds.into_iter().map(of).sum();
+    // A sum of nothing is -0.0.
+    let found = rounds.into_iter().map(of).sum::<f64>() + 0.0;
     Some((format!("{found:.1}"), found == 0.0))
 }
 
