@@ -76,6 +76,7 @@ mod schedulable;
 mod served;
 mod snapshot_events;
 mod snapshots;
+mod standby;
 mod steps;
 mod unreadable;
 mod unsettled;

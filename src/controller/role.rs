@@ -22,7 +22,7 @@ use super::persistent_volumes::PersistentVolumes;
 use super::unreadable::{self, Told};
 use super::{
     agent_leases, capacities, contents, copies, events, exports, forgotten, imports, missing, modify, nodes,
-    pass, plugins, provision, reclaim, relief, resize, restarts, snapshot_events, snapshots,
+    pass, plugins, provision, reclaim, relief, resize, restarts, snapshot_events, snapshots, standby,
 };
 use crate::admin::{self, Admin, AdminError};
 use crate::api::Volume;
@@ -167,6 +167,16 @@ fn watches(ctx: &Context, namespace: &str) -> JoinSet<WentBack> {
     watches.running()
 }
 
+/// Waits until this process leads. Returns false if the election ended without that.
+async fn stand_by(ctx: &Context) -> bool {
+    loop {
+        match tokio::time::timeout(standby::PAUSE, ctx.leadership.acquired()).await {
+            Ok(leading) => return leading,
+            Err(_) => standby::forget_gone(ctx),
+        }
+    }
+}
+
 /// Works while this process leads.
 async fn work(ctx: &Arc<Context>, workers: usize, stop: impl Future<Output = ()>) {
     let mut stop = std::pin::pin!(stop.fuse());
@@ -176,7 +186,7 @@ async fn work(ctx: &Arc<Context>, workers: usize, stop: impl Future<Output = ()>
     }
     tokio::select! {
         () = &mut stop => return,
-        leading = ctx.leadership.acquired() => if !leading { return },
+        leading = stand_by(ctx) => if !leading { return },
     }
     tracing::info!("leading");
     ctx.led_since.get_or_init(Timestamp::now);

@@ -121,6 +121,16 @@ impl<T: Key> Queue<T> {
         self.wake.notify_one();
     }
 
+    /// Drops all keys but those that are worked on and those that are kept.
+    pub fn retain(&self, is_kept: impl Fn(&T) -> bool) {
+        let State { slots, ready, sweeps, delayed, swept, .. } = &mut *self.state.lock();
+        slots.retain(|key, slot| slot.place == Place::Working || is_kept(key));
+        ready.retain(|key| slots.contains_key(key));
+        sweeps.retain(|key| slots.contains_key(key));
+        delayed.retain(|_, key| slots.contains_key(key));
+        *swept = slots.values().filter(|slot| slot.place == Place::Swept).count();
+    }
+
     /// How many keys wait for a worker.
     #[must_use]
     pub fn len(&self) -> usize {

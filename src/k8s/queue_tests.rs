@@ -295,3 +295,30 @@ async fn what_fails_of_a_sweep_is_still_one() {
     }
     assert_eq!(rest.len(), 99, "each once");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_dropped_is_handed_out_by_nobody() {
+    let queue = queue();
+    queue.add("in work");
+    queue.next().await;
+    for key in ["ready", "kept"] {
+        queue.add(key);
+    }
+    for key in ["swept", "swept, kept"] {
+        queue.sweep(key);
+    }
+    queue.add_after("later", SECOND);
+    queue.add_after("later, kept", SECOND);
+    queue.retain(|key| key.contains("kept"));
+    assert_eq!(queue.len(), 2);
+    assert_eq!((queue.next().await, queue.next().await), ("kept", "swept, kept"));
+    sleep(2 * SECOND).await;
+    assert_eq!(queue.next().await, "later, kept");
+    assert!(nothing_ready(&queue).await);
+    queue.finish("in work", Next::Again);
+    assert_eq!(queue.next().await, "in work");
+    for key in ["in work", "kept", "swept, kept", "later, kept"] {
+        queue.finish(key, Next::Done);
+    }
+    assert!(queue.state.lock().slots.is_empty());
+}
