@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::allow::namespace_seen;
 use super::caches::{BY_CONTENT, BY_SNAPSHOT_HANDLE};
 use super::context::Context;
-use super::key::Key;
+use super::key::{Key, VolumeKey};
 use super::known::Known;
 use super::reclaim::{Found, Whose, found};
 use super::{imports, served, steps};
@@ -180,9 +180,14 @@ async fn leave(ctx: &Context, snapshot: &Snapshot) -> Result<(), ApiError> {
 async fn delete(ctx: &Context, snapshot: &Snapshot, policy: DeletionPolicy) -> Result<(), ApiError> {
     let mut after = snapshot.clone();
     after.spec.deletion_policy = Some(policy);
-    ctx.writer.update(&ctx.snapshots, snapshot, &after).await?;
+    let is_written = ctx.writer.update(&ctx.snapshots, snapshot, &after).await?;
     if snapshot.metadata.deletion_timestamp.is_none() {
-        ctx.writer.delete_in(&ctx.snapshots, snapshot).await?;
+        // What was written was as it was seen.
+        if is_written {
+            ctx.writer.delete_in(&ctx.snapshots, snapshot).await?;
+        } else {
+            ctx.writer.delete_as_seen(&ctx.snapshots, snapshot).await?;
+        }
         tracing::info!(snapshot = snapshot.metadata.name, ?policy, "deleted");
     }
     Ok(())
@@ -243,6 +248,9 @@ async fn go_on<C: Heeded>(ctx: &Context, key: &Key, live: &C) -> Result<Option<N
         class: class.as_ref(),
         volumes: has.iter().map(Has::seen).collect(),
         snapshot: snapshot.as_ref(),
+        is_source_gone: snapshot.as_ref().is_some_and(|snapshot| {
+            VolumeKey::of_snapshots_volumes(snapshot).any(|of| ctx.volumes.get_in(of.named()).is_none())
+        }),
         has_members: !members.is_empty(),
         awaits_group: live.awaits_group(ctx),
         ordered: ctx.provisioning.has_ordered(key, uid),
@@ -382,6 +390,7 @@ async fn who_has(ctx: &Context, source: &CsiSource) -> Result<Has, ApiError> {
     }
     let Some(stands) = ctx.persistent_volumes.naming(source, None).await? else { return Ok(Has::Nobody) };
     let live = get_live(&Api::<PersistentVolume>::all(ctx.client.clone()), &stands.name).await?;
-    let live = live.filter(|live| imports::volume_for(ctx, live).is_some());
+    let live = live
+        .filter(|live| imports::volume_for(ctx, live).is_some() || imports::not_served(ctx, live).is_some());
     Ok(live.map_or(Has::Nobody, |live| Has::PersistentVolume(Box::new(live))))
 }

@@ -16,7 +16,7 @@ use super::{provision, served};
 use crate::api::conditions::{self, Desired, PERSISTENT_VOLUME, Reason};
 use crate::api::lock::{self, DriverVolume};
 use crate::api::volume::DeletionPolicy;
-use crate::api::{Plugin, Volume, VolumeClaim, names};
+use crate::api::{Volume, VolumeClaim, names};
 use crate::k8s::read::get_live;
 use crate::k8s::{ApiError, Named, Next};
 use crate::provision::{deletion_secret, modify_secret};
@@ -52,10 +52,22 @@ pub(crate) fn volume_for(known: &Known, persistent: &PersistentVolume) -> Option
     volume_of(persistent, place)
 }
 
-/// The Plugin that goes, and serves the driver of this PersistentVolume until it is gone.
-pub(crate) fn ending_plugin(known: &Known, persistent: &PersistentVolume) -> Option<Arc<Plugin>> {
+/// Why no Volume is made of a PersistentVolume of a CSI driver at present, though one may be later.
+pub(crate) fn not_served(known: &Known, persistent: &PersistentVolume) -> Option<String> {
     let csi = persistent.spec.as_ref()?.csi.as_ref()?;
-    served::plugin_of(known, &csi.driver).filter(|plugin| plugin.ends())
+    match served::plugin_of(known, &csi.driver) {
+        None => Some(format!(
+            "no Plugin serves its driver {} to Pods, see the condition PodsServed of the Plugin that has it",
+            csi.driver
+        )),
+        Some(plugin) if plugin.ends() => {
+            let name = plugin.metadata.name.as_deref().unwrap_or_default();
+            let words =
+                "which has its driver, is being deleted; it is taken up when another Plugin has the driver";
+            Some(format!("Plugin {name}, {words}"))
+        }
+        Some(_) => None,
+    }
 }
 
 /// Whether a Volume was made of a PersistentVolume for a Plugin that goes, or is gone, before anything was begun with it. Nothing

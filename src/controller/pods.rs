@@ -85,13 +85,14 @@ pub(crate) async fn import(ctx: &Context, seen: &Observed, claim: &VolumeClaim) 
     let volumes: Api<PersistentVolume> = Api::all(ctx.client.clone());
     // It may have changed since it was looked at, and is then looked at anew.
     let Some(found) = get_live(&volumes, name).await? else { return Ok(look_anew(ctx, claim)) };
-    if let Some(plugin) = imports::ending_plugin(ctx, &found) {
-        let plugin = plugin.metadata.name.clone().unwrap_or_default();
-        let why = format!(
-            "PersistentVolume {name} is not taken up: Plugin {plugin}, which has its driver, is being deleted; it is taken up when \
-             another Plugin has the driver"
-        );
-        return refuse(ctx, claim, why).await;
+    if let Some(why) = imports::not_served(ctx, &found) {
+        // A cache that is behind may not have it yet.
+        let there: Api<Volume> = ctx.writer.api(&seen.key.namespace);
+        if let Some(there) = get_live(&there, &seen.key.name).await? {
+            ctx.volumes.apply(there);
+            return Ok(true);
+        }
+        return refuse(ctx, claim, format!("PersistentVolume {name} is not taken up: {why}")).await;
     }
     let volume = imports::volume_for(ctx, &found);
     let Some(volume) = volume.filter(|volume| volume.metadata.name.as_deref() == Some(&seen.key.name)) else {

@@ -317,9 +317,14 @@ pub(crate) async fn delete(
     if let Some(name) = reclaimed_for {
         after.spec.reclaimed_for = Some(name.to_owned());
     }
-    ctx.writer.update(&ctx.volumes, volume, &after).await?;
+    let is_written = ctx.writer.update(&ctx.volumes, volume, &after).await?;
     if volume.metadata.deletion_timestamp.is_none() {
-        ctx.writer.delete_in(&ctx.volumes, volume).await?;
+        // What was written was as it was seen.
+        if is_written {
+            ctx.writer.delete_in(&ctx.volumes, volume).await?;
+        } else {
+            ctx.writer.delete_as_seen(&ctx.volumes, volume).await?;
+        }
         tracing::info!(volume = volume.metadata.name, ?policy, "deleted");
     }
     Ok(())

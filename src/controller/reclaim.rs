@@ -175,7 +175,12 @@ async fn hold(ctx: &Context, live: &PersistentVolume) -> Result<Option<Next>, Ap
 
 /// Makes the Volume by which the storage of a PersistentVolume is deleted.
 async fn import(ctx: &Context, live: &PersistentVolume) -> Result<Option<Next>, ApiError> {
-    let Some(volume) = imports::volume_for(ctx, live) else { return Ok(Some(Next::Done)) };
+    let Some(volume) = imports::volume_for(ctx, live) else {
+        if let Some(why) = imports::not_served(ctx, live) {
+            tell(ctx, live, &format!("its storage is not deleted yet: {why}")).await;
+        }
+        return Ok(Some(Next::Done));
+    };
     match ctx.writer.create_in(&ctx.volumes, &volume).await {
         Ok(_) => match imports::in_the_way(ctx, &volume) {
             None => Ok(None),

@@ -35,6 +35,8 @@ pub struct Seen<'a, C: SnapshotContent> {
     pub volumes: Vec<SourceVolume<'a>>,
     /// The Snapshot of the name that is this content's.
     pub snapshot: Option<&'a Snapshot>,
+    /// A Volume of which that Snapshot is to be taken is not there.
+    pub is_source_gone: bool,
     /// Of a group: there are Snapshots of its members' contents that nobody has deleted.
     pub has_members: bool,
     /// Of a member: its group ends, or is still worked on.
@@ -184,11 +186,11 @@ fn is_anothers<C: SnapshotContent>(seen: &Seen<'_, C>) -> bool {
         || class.is_some_and(|class| class.driver() != driver.name)
 }
 
-/// Whether the Snapshot registers something with a Plugin that does not serve the driver any more, and nobody has begun anything:
-/// nobody will. It is made anew with the Plugin that does.
+/// Whether nobody has begun anything with the Snapshot and nobody will: what it registers is with a Plugin that does not serve the
+/// driver any more, or the Volume has gone with such a Plugin. It is made anew.
 fn is_for_nobody<C: SnapshotContent>(seen: &Seen<'_, C>, snapshot: &Snapshot) -> bool {
     let with = snapshot.spec.plugin_name.as_deref();
-    is_not_begun(snapshot) && with.is_some_and(|with| with != seen.driver.plugin)
+    is_not_begun(snapshot) && (seen.is_source_gone || with.is_some_and(|with| with != seen.driver.plugin))
 }
 
 fn is_not_begun(snapshot: &Snapshot) -> bool {

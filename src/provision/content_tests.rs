@@ -103,6 +103,7 @@ fn decide_with<'a>(
         class: Some(class),
         volumes: vec![SourceVolume::Kept(Box::leak(Box::new(volume())))],
         snapshot,
+        is_source_gone: false,
         has_members: false,
         awaits_group: false,
         ordered: false,
@@ -360,6 +361,12 @@ fn what_waits_for_a_plugin_that_has_the_driver_no_more_is_made_anew() {
     snapshot.spec.assignment = Some(SnapshotAssignment::default());
     assert_ne!(decide(&there, Some(&snapshot)), anew);
     assert_eq!(decide(&ends, Some(&snapshot)), Content::DeleteSnapshot(DeletionPolicy::Delete));
+    // The Volume that was made of its PersistentVolume has gone with the Plugin.
+    let taken = content_of(&json!({}));
+    for (state, is_anew) in [(SnapshotState::Pending, true), (SnapshotState::Ready, false)] {
+        let decided = decide_with(&taken, Some(&kept(state)), |seen| seen.is_source_gone = true);
+        assert_eq!(decided == anew, is_anew, "{decided:?}");
+    }
 }
 
 /// A member was begun with its group, which also says when all members are ready.

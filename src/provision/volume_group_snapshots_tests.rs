@@ -67,6 +67,7 @@ fn decide_with(
         class: Some(&class),
         volumes,
         snapshot,
+        is_source_gone: false,
         has_members,
         awaits_group: false,
         ordered: false,

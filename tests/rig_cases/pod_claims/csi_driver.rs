@@ -114,6 +114,12 @@ pub(super) async fn one_that_says_attach_is_told_of_and_replaced_only_by_order(c
     assert_eq!(all(&cluster).get(DRIVER).await.unwrap().metadata.uid, made.metadata.uid, "it is not touched");
     let is_counted = |so_many| rig.gauge("moor_plugins_kept_from_pods", so_many);
     rig.poll("it is counted", || is_counted(1)).await;
+    let handle = rig.fake.backend().add("unserved");
+    cluster.bind("unserved", "unserved", &json!({"driver": DRIVER, "volumeHandle": handle})).await;
+    let pod = rig.make_pod_of("unserved", "node-1", "unserved", handle).await;
+    let refused = rig.ask(&pod, |_| {}).await;
+    let said = rig.until_kept_claim_says(&refused, "PodNotEntitled").await;
+    assert!(said.contains("no Plugin serves its driver"), "{said}");
 
     // By one of the two commands, and by the other one when it has come back.
     all(&cluster).delete(DRIVER, &DeleteParams::default()).await.unwrap();
