@@ -6,14 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
 use moor::csi::Rpc;
 
 use crate::cases;
-use crate::rig::{
-    ApiFault, CONTROLLER, Case, Cluster, NAMESPACE, Options, Rig, is_whole, volume, volume_claim,
-};
+use crate::rig::{ApiFault, CONTROLLER, Case, Cluster, Options, Rig, is_whole, volume, volume_claim};
 
 const NODES: [&str; 2] = ["node-1", "node-2"];
 /// Volumes, each with a claim on one of the two nodes.
@@ -145,10 +141,9 @@ fn begins_watch(list: &str) -> bool {
     list.contains("limit=1000")
 }
 
-/// How often another controller has begun to lead. It lists all for itself.
-async fn leaders(cluster: &Cluster) -> i32 {
-    let leases: Api<Lease> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
-    leases.get("moor-controller").await.unwrap().spec.unwrap().lease_transitions.unwrap_or_default()
+/// How often a controller has ended because it could not renew its Lease. The next one lists all for itself.
+fn ended(rig: &Rig) -> usize {
+    rig.ended().iter().filter(|actor| *actor == CONTROLLER).count()
 }
 
 /// It has no events of before then, so that its watches begin with a LIST: each process makes one of each kind, and no more.
@@ -166,7 +161,7 @@ async fn one_that_is_started_anew_is_listed_once(shared: Arc<Cluster>) {
         rig.until_volume_ready(name).await;
     }
     let actors = [CONTROLLER, NODES[0], NODES[1]];
-    let (listed, leaders_before) = (actors.map(|actor| rig.lists(actor).len()), leaders(&cluster).await);
+    let (listed, before_it) = (actors.map(|actor| rig.lists(actor).len()), ended(&rig));
     for (number, name) in during.iter().enumerate() {
         rig.make_claim(&volume_claim(name, name, NODES[number % 2])).await;
     }
@@ -175,7 +170,7 @@ async fn one_that_is_started_anew_is_listed_once(shared: Arc<Cluster>) {
     // What was under way then may have been called, and its answer not written.
     assert_called_once(&rig, &before);
     // Where it takes too long to start.
-    let leaders = 1 + usize::try_from(leaders(&cluster).await - leaders_before).unwrap();
+    let leaders = 1 + ended(&rig) - before_it;
     for (actor, listed) in actors.into_iter().zip(listed) {
         let most = if actor == CONTROLLER { leaders } else { 1 };
         let since = rig.lists(actor).split_off(listed);
