@@ -81,22 +81,16 @@ pub fn writes_status(attachment: &AttachmentSeen) -> bool {
     attachment.attach && (attachment.lost || attachment.state != AttachmentState::Attached)
 }
 
-/// Whether a controller call of the Attachment is due or being made: by the instance that it names.
+/// Whether the leader has to name another controller instance on this Attachment: a controller call of it is due or
+/// being made, and the calls of its VolumeHandle have moved to that instance (rule R2).
 #[must_use]
-pub fn is_at_controller(attachment: &AttachmentSeen) -> bool {
+pub fn is_misplaced(attachment: &AttachmentSeen, handle: &HandleSeen) -> bool {
     let due = match attachment.state {
         AttachmentState::Taken | AttachmentState::NodeDetached => true,
         AttachmentState::Attached => attachment.lost,
         AttachmentState::ControllerDetached => false,
     };
-    due && attachment.attach
-}
-
-/// Whether the leader has to name another controller instance on this Attachment: a controller call of it is due or
-/// being made, and the calls of its VolumeHandle have moved to that instance (rule R2).
-#[must_use]
-pub fn is_misplaced(attachment: &AttachmentSeen, handle: &HandleSeen) -> bool {
-    is_at_controller(attachment) && handle.controller.is_some() && !is_mine(attachment, Some(handle))
+    due && attachment.attach && handle.controller.is_some() && !is_mine(attachment, Some(handle))
 }
 
 #[cfg(test)]

@@ -134,7 +134,7 @@ fn plugin_changed(known: &Known, before: State<'_, Plugin>, after: State<'_, Plu
     // A status write of our own changes nothing for Volumes, nor for Plugins of the same driver.
     let said = |plugin: &Arc<Plugin>| {
         let (spec, meta) = (plugin.spec.clone(), &plugin.metadata);
-        (spec, meta.uid.clone(), meta.deletion_timestamp.is_some(), plugin.withdrawn().map(str::to_owned))
+        (spec, meta.uid.clone(), plugin.ends(), plugin.withdrawn().map(str::to_owned))
     };
     if before.map(said) != after.map(said) {
         let drivers: Vec<&str> = before.into_iter().chain(after).map(|p| p.driver_name()).collect();
@@ -369,8 +369,7 @@ fn claim_changed(known: &Known, before: State<'_, VolumeClaim>, after: State<'_,
 /// Of a Plugin that Pods are not served any more the CSIDriver object goes with the last of them, and one that is deleted goes
 /// with the last that needs its driver.
 fn plugin_is_left(known: &Known, plugin: &str) {
-    let ends =
-        |plugin: Arc<Plugin>| plugin.kubelet_name().is_none() || plugin.metadata.deletion_timestamp.is_some();
+    let ends = |plugin: Arc<Plugin>| plugin.kubelet_name().is_none() || plugin.ends();
     if known.plugins.get(plugin).is_none_or(ends) {
         known.queue.sweep(Key::Plugin(plugin.to_owned()));
     }

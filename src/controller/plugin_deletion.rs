@@ -32,7 +32,7 @@ pub(crate) async fn keep(ctx: &Context, plugin: &Plugin, has_none: bool) -> Resu
     let is_ours = |finalizer: &String| finalizer == FINALIZER;
     let is_kept = plugin.finalizers().iter().any(is_ours);
     let is_left = plugin.withdrawn().is_some();
-    if plugin.metadata.deletion_timestamp.is_some() {
+    if plugin.ends() {
         if let Some(who) = needed_by(ctx, &plugin.name_any()).filter(|_| !is_left) {
             return Ok(Kept::Waits(who));
         }

@@ -51,7 +51,7 @@ pub fn schedulable(
     let Some(plugin) = plugin else {
         return Ok(Desired::new(Reason::PluginMissing, format!("Plugin {name} does not exist; create it")));
     };
-    if plugin.metadata.deletion_timestamp.is_some() && !volume.is_begun {
+    if plugin.ends() && !volume.is_begun {
         let words = format!("Plugin {name} is being deleted and takes no new volume; create it again");
         return Ok(Desired::new(Reason::PluginMissing, words));
     }

@@ -122,26 +122,20 @@ fn idle(figures: &Figures) -> Option<(String, bool)> {
     Some((format!("{said} in {} s beside {last} claims", idle["seconds"]), found.is_empty()))
 }
 
-/// What became of claims that were on their way when the leader was killed, beside the most.
+/// What became of claims that were on their way when the leader was killed, beside the most; nothing of fewer than is asked for.
 fn leader_lost(figures: &Figures) -> Option<&Value> {
-    Some(&figures.beside(*beside(figures).last()?)?["leaderLost"]).filter(|lost| lost.is_object())
+    let lost = &figures.beside(*beside(figures).last()?)?["leaderLost"];
+    (lost["claimsInFlight"].as_u64()? >= 10_000).then_some(lost)
 }
 
 fn silence(figures: &Figures) -> Option<(String, bool)> {
     let lost = leader_lost(figures)?;
     let found = lost["secondsWithoutAClaim"].as_f64()?;
-    if lost["claimsInFlight"].as_u64()? < 10_000 {
-        return None;
-    }
     Some((format!("{found:.1} s, with {} on their way", lost["claimsInFlight"]), found <= 15.0))
 }
 
 fn granted_once(figures: &Figures) -> Option<(String, bool)> {
-    let lost = leader_lost(figures)?;
-    if lost["claimsInFlight"].as_u64()? < 10_000 {
-        return None;
-    }
-    let requests = &lost["requestsPerClaim"];
+    let requests = &leader_lost(figures)?["requestsPerClaim"];
     let [locks, grants] =
         ["POST attachments", "PATCH volumeclaims"].map(|request| requests[request].as_f64());
     let (locks, grants) = (locks?, grants?);
