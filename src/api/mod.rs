@@ -49,6 +49,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON, JSONSchemaProps,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::CustomResourceExt;
 
 pub use attachment::{Attachment, AttachmentSpec, AttachmentState, AttachmentStatus};
@@ -67,6 +68,12 @@ pub const GROUP: &str = "moor.dev";
 /// Our finalizer. It keeps an object until everything it stands for has been undone. The controller takes it off; off a closed
 /// Attachment, whoever has detached it.
 pub const FINALIZER: &str = "moor.dev/detach";
+
+/// Whether this finalizer keeps an object.
+#[must_use]
+pub fn has_finalizer(meta: &ObjectMeta, finalizer: &str) -> bool {
+    meta.finalizers.iter().flatten().any(|name| name == finalizer)
+}
 
 /// Every CRD, in the order in which `moor crd` prints them.
 #[must_use]

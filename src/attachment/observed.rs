@@ -3,7 +3,8 @@
 use crate::api::caller::ControllerRef;
 use crate::api::handle::Writer;
 use crate::api::{
-    AccessMode, Attachment, AttachmentMode, AttachmentState, AttachmentUid, ClaimUid, FINALIZER, VolumeHandle,
+    AccessMode, Attachment, AttachmentMode, AttachmentState, AttachmentUid, ClaimUid, FINALIZER,
+    VolumeHandle, has_finalizer,
 };
 
 /// With what a volume is staged beyond what its Volume says: what kubelet gives for a Pod. Debug never shows the flags.
@@ -102,8 +103,7 @@ impl AttachmentSeen {
             name: meta.name.clone().unwrap_or_default(),
             uid: AttachmentUid::of(&attachment.metadata),
             deleted: meta.deletion_timestamp.is_some(),
-            let_go: meta.deletion_timestamp.is_some()
-                && !meta.finalizers.iter().flatten().any(|f| f == FINALIZER),
+            let_go: meta.deletion_timestamp.is_some() && !has_finalizer(meta, FINALIZER),
             namespace: spec.volume.namespace.clone(),
             volume_uid: spec.volume.uid.clone(),
             handle_name: spec.fixed.handle_name.clone(),

@@ -6,7 +6,9 @@ use crate::api::capability::VolumeUse;
 use crate::api::claim::Assignment;
 use crate::api::conditions::{READY, Reason, SILENT, find_as};
 use crate::api::volume::Segments;
-use crate::api::{AccessMode, AttachmentMode, AttachmentUid, ClaimState, ClaimUid, VolumeClaim};
+use crate::api::{
+    AccessMode, AttachmentMode, AttachmentUid, ClaimState, ClaimUid, FINALIZER, VolumeClaim, has_finalizer,
+};
 use crate::attachment::{AttachmentSeen, HandleSeen, StagedAs};
 use crate::plugin::allow::NotAllowed;
 
@@ -75,7 +77,7 @@ impl ClaimSeen {
             uid: ClaimUid::of(&claim.metadata),
             created: meta.creation_timestamp.as_ref().map_or(0, |t| t.0.as_second()),
             deleted: meta.deletion_timestamp.is_some(),
-            held: meta.finalizers.iter().flatten().any(|f| f == crate::api::FINALIZER),
+            held: has_finalizer(meta, FINALIZER),
             force: claim.spec.force_detach,
             node: claim.spec.node_name.clone(),
             node_selector: claim.spec.node_selector.clone(),

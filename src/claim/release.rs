@@ -1,7 +1,7 @@
 //! When a claim's finalizer comes off.
 
 use super::observed::ClaimSeen;
-use crate::api::{ClaimState, FINALIZER, VolumeClaim};
+use crate::api::{ClaimState, FINALIZER, VolumeClaim, has_finalizer};
 use crate::attachment::AttachmentSeen;
 
 impl VolumeClaim {
@@ -9,8 +9,7 @@ impl VolumeClaim {
     /// it may be at any moment.
     #[must_use]
     pub fn is_let_go(&self) -> bool {
-        let is_held = self.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER);
-        self.metadata.deletion_timestamp.is_some() && !is_held
+        self.metadata.deletion_timestamp.is_some() && !has_finalizer(&self.metadata, FINALIZER)
     }
 }
 

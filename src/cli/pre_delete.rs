@@ -19,7 +19,8 @@ use thiserror::Error;
 use super::PreDeleteArgs;
 use crate::{
     api::{
-        Attachment, FINALIZER, Plugin, PluginInstance, VolumeClaim, conditions::first_few, plugin::WITHDRAWN,
+        Attachment, FINALIZER, Plugin, PluginInstance, VolumeClaim, conditions::first_few, has_finalizer,
+        plugin::WITHDRAWN,
     },
     k8s::{
         ApiError,
@@ -151,8 +152,7 @@ async fn still_known(client: &Client, namespace: &str) -> Result<Option<String>,
 
 /// What could not be deleted any more when moor is gone, and what allows it.
 fn kept(plugins: &[Plugin]) -> Option<String> {
-    let kept =
-        plugins.iter().filter(|plugin| plugin.finalizers().iter().any(|finalizer| finalizer == FINALIZER));
+    let kept = plugins.iter().filter(|plugin| has_finalizer(&plugin.metadata, FINALIZER));
     let kept: Vec<_> = kept.map(ResourceExt::name_any).collect();
     let patch = r#"'{"metadata":{"finalizers":null}}'"#;
     (!kept.is_empty()).then(|| {

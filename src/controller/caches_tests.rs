@@ -1,5 +1,7 @@
 //! By what objects are found in the caches.
 
+use serde_json::json;
+
 use super::super::objects_tests::{attachment, claim};
 use super::*;
 
@@ -36,4 +38,24 @@ fn the_volumes_of_a_driver_on_a_node_are_counted_by_their_attachments() {
     cache.apply(attachment("4", "driver", "node-10"));
     let load = |driver, node| cache.by_index(BY_PLACE, &format!("{driver}/{node}")).len();
     assert_eq!((load("driver", "node-1"), load("other", "node-1"), load("driver", "node-2")), (2, 1, 0));
+}
+
+/// Nobody takes back that the node is silent on one that moor has let go, so it would be looked at for as long as others hold it.
+#[test]
+fn a_claim_that_is_let_go_is_not_looked_at_because_its_node_was_silent() {
+    let told = |finalizer: &str, deleted: Option<&str>| {
+        let mut told = claim("a", "1", "v");
+        let condition = json!({
+            "type": SILENT, "status": "True", "reason": "NoHeartbeat", "message": "", "lastTransitionTime": "2020-01-01T00:00:00Z"
+        });
+        told.status = serde_json::from_value(json!({"conditions": [condition]})).unwrap();
+        let meta = json!({"name": "1", "finalizers": [finalizer], "deletionTimestamp": deleted});
+        told.metadata = serde_json::from_value(meta).unwrap();
+        is_told_of_silence(&told)
+    };
+    let now = Some("2020-01-01T00:00:00Z");
+    assert!(told(crate::api::FINALIZER, None));
+    assert!(told(crate::api::FINALIZER, now));
+    assert!(told("example.com/backup", None), "the finalizer is put on with the grant");
+    assert!(!told("example.com/backup", now));
 }

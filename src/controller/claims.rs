@@ -6,7 +6,7 @@ use kube::ResourceExt as _;
 use super::context::Context;
 use crate::api::claim::Assignment;
 use crate::api::conditions::{self, Desired};
-use crate::api::{AttachmentUid, FINALIZER, VolumeClaim, VolumeClaimStatus};
+use crate::api::{AttachmentUid, FINALIZER, VolumeClaim, VolumeClaimStatus, has_finalizer};
 use crate::k8s::{ApiError, Written};
 
 /// Writes finalizer and assignment in one patch.
@@ -30,7 +30,7 @@ pub(crate) async fn assign(
 /// The object with our finalizer in its list, which goes whole as it was observed.
 pub(crate) fn held<K: Written>(object: &K) -> K {
     let mut held = object.clone();
-    if !held.finalizers().iter().any(|f| f == FINALIZER) {
+    if !has_finalizer(held.meta(), FINALIZER) {
         held.finalizers_mut().push(FINALIZER.to_owned());
     }
     held

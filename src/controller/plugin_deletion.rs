@@ -8,7 +8,7 @@ use kube::{Api, ResourceExt as _};
 use super::caches::BY_PLUGIN;
 use super::context::Context;
 use crate::api::conditions::first_few;
-use crate::api::{Attachment, FINALIZER, Plugin, PluginInstance, Snapshot, Volume};
+use crate::api::{Attachment, FINALIZER, Plugin, PluginInstance, Snapshot, Volume, has_finalizer};
 use crate::k8s::{ApiError, read};
 
 /// Most objects that are named.
@@ -29,8 +29,7 @@ pub(crate) enum Kept {
 /// Puts the finalizer on, and takes it off when a deleted Plugin is not needed any more and `has_none` of the workloads is left,
 /// or when moor is being uninstalled.
 pub(crate) async fn keep(ctx: &Context, plugin: &Plugin, has_none: bool) -> Result<Kept, ApiError> {
-    let is_ours = |finalizer: &String| finalizer == FINALIZER;
-    let is_kept = plugin.finalizers().iter().any(is_ours);
+    let is_kept = has_finalizer(&plugin.metadata, FINALIZER);
     let is_left = plugin.withdrawn().is_some();
     if plugin.ends() {
         if let Some(who) = needed_by(ctx, &plugin.name_any()).filter(|_| !is_left) {
@@ -47,7 +46,7 @@ pub(crate) async fn keep(ctx: &Context, plugin: &Plugin, has_none: bool) -> Resu
     }
     let mut after = plugin.clone();
     if is_left {
-        after.finalizers_mut().retain(|finalizer| !is_ours(finalizer));
+        after.finalizers_mut().retain(|finalizer| finalizer != FINALIZER);
     } else {
         after.finalizers_mut().push(FINALIZER.into());
     }

@@ -20,7 +20,9 @@ use super::orphans;
 use crate::api::conditions::{self, Desired};
 use crate::api::snapshot::{SnapshotAssignment, SnapshotVolume};
 use crate::api::storage::StorageKind;
-use crate::api::{FINALIZER, Plugin, PluginInstance, Snapshot, SnapshotState, Volume, VolumeHandle};
+use crate::api::{
+    FINALIZER, Plugin, PluginInstance, Snapshot, SnapshotState, Volume, VolumeHandle, has_finalizer,
+};
 use crate::k8s::{ApiError, Named, Next};
 use crate::plugin::{allow, older};
 use crate::snapshot::{Look, Looked, Seen, SnapshotStep, SnapshotWaiting, VolumeSeen, plan};
@@ -137,7 +139,7 @@ impl Observed {
         let snapshot = &*self.snapshot;
         Seen {
             snapshot,
-            held: snapshot.metadata.finalizers.iter().flatten().any(|f| f == FINALIZER),
+            held: has_finalizer(&snapshot.metadata, FINALIZER),
             plugin_name: &self.plugin_name,
             plugin: plugin_seen(
                 self.plugin.as_deref(),

@@ -10,7 +10,6 @@ use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use rand::Rng;
 use tokio::{
     sync::watch,
     time::{Instant, sleep, sleep_until, timeout},
@@ -19,6 +18,7 @@ use tracing::{error, info, warn};
 
 use super::{History, Leftovers, Said, Word};
 use crate::api::names::agent_lease_name;
+use crate::k8s::backoff::spread;
 use crate::k8s::lease::{Leases, holder, wall_clock};
 use crate::k8s::{ApiError, Created};
 
@@ -124,11 +124,6 @@ pub enum AgentEnd {
     Displaced,
     /// The API server has an older Lease than this agent wrote: etcd was restored.
     WentBack,
-}
-
-/// A pause that is a little shorter for some: agents that have waited for one API server do not come back, or go on, in step.
-fn spread(pause: Duration, least: f64) -> Duration {
-    pause.mul_f64(rand::rng().random_range(least..=1.0))
 }
 
 /// Lets the agent catch up after every silence that has ended. This runs beside the renewals, so the Lease stays

@@ -29,8 +29,14 @@ impl Backoff {
     pub fn delay(&self, failures: u32) -> Duration {
         let doublings = failures.saturating_sub(1).min(31);
         let exact = self.first.saturating_mul(1_u32 << doublings).min(self.max);
-        exact.mul_f64(rand::rng().random_range(0.8..=1.0))
+        spread(exact, 0.8)
     }
+}
+
+/// A pause of at least this part of `pause` and at most all of it, by chance: those that have waited for one thing do not come back,
+/// or go on, in step.
+pub fn spread(pause: Duration, least: f64) -> Duration {
+    pause.mul_f64(rand::rng().random_range(least..=1.0))
 }
 
 #[cfg(test)]

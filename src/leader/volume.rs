@@ -9,7 +9,7 @@ use super::storage;
 use super::takeover::{heir_without_volume, may_move, move_handle, moves_from};
 use crate::api::caller::ControllerRef;
 use crate::api::volume::{Segments, VolumeAssignment};
-use crate::api::{AccessMode, ClaimUid, FINALIZER, Volume, VolumeState};
+use crate::api::{AccessMode, ClaimUid, FINALIZER, Volume, VolumeState, has_finalizer};
 use crate::attachment::AttachmentSeen;
 use crate::claim::admission::{self, Grant, Verdict};
 use crate::claim::{ClaimSeen, Entitled};
@@ -58,7 +58,7 @@ fn due(scene: &Scene<'_>, verdicts: &[(ClaimUid, Verdict)]) -> VolumeStep {
     };
     volume::plan(&volume::Seen {
         volume,
-        held: volume.metadata.finalizers.iter().flatten().any(|f| f == FINALIZER),
+        held: has_finalizer(&volume.metadata, FINALIZER),
         plugin: scene.plugin,
         not_allowed: scene.volume_not_allowed.cloned(),
         same_driver: is_of_driver(volume, scene.driver),

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 
 use crate::api::plugin::WITHDRAWN;
-use crate::api::{FINALIZER, Plugin};
+use crate::api::{FINALIZER, Plugin, has_finalizer};
 
 /// The Plugin as it is served again, if its service was withdrawn by the end of an earlier installation: before this process
 /// was `started`. What is no time was not written by any.
@@ -22,7 +22,7 @@ pub fn restored(plugin: &Plugin, started: Timestamp) -> Option<Plugin> {
 /// The Plugin without service for Pods, and without what keeps it from being deleted; None if it has neither.
 #[must_use]
 pub fn withdrawn(plugin: &Plugin, now: Timestamp) -> Option<Plugin> {
-    let is_kept = plugin.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER);
+    let is_kept = has_finalizer(&plugin.metadata, FINALIZER);
     if plugin.withdrawn().is_some() || plugin.kubelet_name().is_none() && !is_kept {
         return None;
     }

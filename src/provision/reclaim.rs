@@ -7,7 +7,7 @@ use super::persistent_volume::FINALIZER;
 use crate::api::conditions::{READY, Reason, find};
 use crate::api::provision::ReclaimPolicy;
 use crate::api::volume::DeletionPolicy;
-use crate::api::{Volume, VolumeState};
+use crate::api::{Volume, VolumeState, has_finalizer};
 
 /// How a PersistentVolume that moor may reclaim ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ fn driver_of(volume: &PersistentVolume, served: impl Fn(&str) -> bool) -> Option
 }
 
 fn is_held(volume: &PersistentVolume) -> bool {
-    volume.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
+    has_finalizer(&volume.metadata, FINALIZER)
 }
 
 fn phase(volume: &PersistentVolume) -> &str {

@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::annotations::annotation;
-use crate::api::Snapshot;
 use crate::api::volume::DeletionPolicy;
+use crate::api::{Snapshot, has_finalizer};
 
 /// A content: what a driver keeps, and for which object of a user.
 pub trait SnapshotContent:
@@ -66,7 +66,7 @@ pub trait SnapshotContent:
 
     /// Whether it stays until somebody has seen to what the driver keeps.
     fn is_held(&self) -> bool {
-        self.meta().finalizers.iter().flatten().any(|finalizer| finalizer == Self::WORDS.finalizer)
+        has_finalizer(self.meta(), Self::WORDS.finalizer)
     }
 
     /// Whether csi-snapshotter has left word that it may be taking the snapshot. It reads that itself, and nobody else does.

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Persis
 use super::restore::RestoreNow;
 use super::volume_snapshots::GROUP;
 use crate::api::provision::{CopyOf, ProvisionedFor};
-use crate::api::quantity;
+use crate::api::{has_finalizer, quantity};
 
 /// Finalizer by which a claim stays while its volume is copied. It has the stock one's name.
 pub const CLONING_PROTECTION: &str = "provisioner.storage.kubernetes.io/cloning-protection";
@@ -174,7 +174,7 @@ pub fn copied(
 /// Whether the claim stays while it is copied.
 #[must_use]
 pub fn is_protected(claim: &PersistentVolumeClaim) -> bool {
-    claim.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == CLONING_PROTECTION)
+    has_finalizer(&claim.metadata, CLONING_PROTECTION)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use super::annotations;
 use super::persistent_volume::FINALIZER;
 use super::source::CLONING_PROTECTION;
 use crate::api::provision::ProvisionedFor;
-use crate::api::quantity;
+use crate::api::{has_finalizer, quantity};
 
 /// What moor watches of a PersistentVolumeClaim.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Resource)]
@@ -124,7 +124,7 @@ impl WatchedClaim {
     /// Whether it is kept because its volume is copied.
     #[must_use]
     pub fn is_copied(&self) -> bool {
-        self.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == CLONING_PROTECTION)
+        has_finalizer(&self.metadata, CLONING_PROTECTION)
     }
 
     /// The claim of which its volume is to be a copy.
@@ -222,7 +222,7 @@ impl WatchedPersistentVolume {
     /// Whether its storage is to go when it does, and nothing keeps it until then.
     #[must_use]
     pub fn is_unheld(&self) -> bool {
-        let held = self.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER);
+        let held = has_finalizer(&self.metadata, FINALIZER);
         let goes = self.spec.persistent_volume_reclaim_policy == "Delete";
         self.spec.csi.is_some() && goes && !held && self.status.phase == "Bound"
     }
