@@ -12,7 +12,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
     cargo build --release --locked --bin moor && cp target/release/moor /usr/local/bin/moor
 
-FROM debian:bookworm-slim AS moor
+FROM debian:bookworm-slim AS program
 COPY --from=build /usr/local/bin/moor /usr/local/bin/moor
 LABEL org.opencontainers.image.title="moor" \
       org.opencontainers.image.description="A CSI orchestrator for Kubernetes" \
@@ -21,7 +21,7 @@ LABEL org.opencontainers.image.title="moor" \
 USER 65532:65532
 ENTRYPOINT ["moor"]
 
-FROM moor AS loop-driver
+FROM program AS loop-driver
 USER 0:0
 # What it calls: mkfs, fsck and growing for ext4 and xfs, losetup, mount. Nobody else calls any program.
 RUN apt-get update \
@@ -29,5 +29,10 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 USER 65532:65532
 
-# The last one is what is built where none is named.
-FROM moor
+# The last one is what is built where none is named. Controller and agents call no program, so those that could write to a disk are
+# not there to be misused; Debian's image has some of them.
+FROM program AS moor
+USER 0:0
+RUN rm -f /usr/sbin/mkfs* /usr/sbin/mke2fs /usr/sbin/fsck* /usr/sbin/e2fsck /usr/sbin/resize2fs /usr/sbin/tune2fs \
+    /usr/sbin/debugfs /usr/sbin/dumpe2fs /usr/sbin/losetup
+USER 65532:65532
