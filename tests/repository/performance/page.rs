@@ -71,6 +71,7 @@ fn run(figures: &Figures) -> String {
                 said(&machine["kernel"])
             ),
         ),
+        ("moor", said(&versions["moor"])),
         ("API server", said(&versions["kube-apiserver"])),
         ("etcd", said(&versions["etcd"])),
         ("nodes with an agent", counted(figures.number("agents"))),
@@ -280,7 +281,7 @@ fn pods(figures: &Figures) -> String {
     let heads = [
         "Pods",
         "at once",
-        "Running after, s: median",
+        "Ready after, s: median",
         "p99",
         "over one without a volume",
         "API writes",

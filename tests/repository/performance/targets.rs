@@ -43,14 +43,22 @@ fn share(figures: &Figures, phase: &str) -> Option<(String, bool)> {
     Some((format!("{share:.0} %: {moor:.0}/s, the bare client {bare:.0}/s"), share >= 80.0))
 }
 
-/// CPU time of moor and of the API server for a claim that is made and deleted, beside so many.
-fn of_a_claim(figures: &Figures, existing: u64, parts: &[&str]) -> Option<f64> {
-    let phases = ["make claims", "delete claims"];
+const MADE_AND_DELETED: [&str; 2] = ["make claims", "delete claims"];
+
+/// CPU time of these parts for an object that goes through these phases, beside so many.
+fn cpu_of(figures: &Figures, who: Who, existing: u64, phases: &[&str], parts: &[&str]) -> Option<f64> {
     let of = |phase: &&str| {
-        let round = at_once(figures, Who::Moor, existing, phase)?;
+        let round = at_once(figures, who, existing, phase)?;
         Some(parts.iter().map(|part| cpu(round, part)).sum::<f64>())
     };
     phases.iter().map(of).sum()
+}
+
+/// What an object costs the API server, and what of it the writes alone do.
+fn api_server(figures: &Figures, phases: &[&str], at_most: f64) -> Option<(String, bool)> {
+    let of = |who| cpu_of(figures, who, least(figures), phases, &["API server"]);
+    let (found, bare) = (of(Who::Moor)?, of(Who::Bare)?);
+    Some((format!("{found:.1} ms; the bare client's writes alone {bare:.1} ms"), found <= at_most))
 }
 
 fn bytes(figures: &Figures, existing: u64, of: &str) -> Option<f64> {
@@ -155,12 +163,18 @@ fn restart(figures: &Figures) -> Option<(String, bool)> {
     Some((format!("{said}, beside {of} claims"), controller.max(agent) <= 3.0))
 }
 
-/// Writes when all processes are started again, without those of the one claim that is made then.
+/// Writes when all processes are started again, without those of the one claim that is made then: what a claim takes anyway, and that
+/// it says what it waits for, which is a write where moor is away for longer than two seconds.
 fn written_at_restart(figures: &Figures) -> Option<(String, bool)> {
     let writes = figures.beside(10_000)?["restart"]["writes"].as_object()?;
-    let of_the_claim = requests(alone(figures, "make claims")?, true).round();
-    let found = writes.values().filter_map(Value::as_f64).sum::<f64>() - of_the_claim;
-    Some((format!("{found:.0}"), found <= 0.0))
+    let of_a_claim = &alone(figures, "make claims")?["requestsPerObject"];
+    let more = |(request, count): (&String, &Value)| {
+        let says = if request == "PATCH volumeclaims/status" { 1.0 } else { 0.0 };
+        let of_the_claim = of_a_claim.get(request).map_or(0.0, middle).round() + says;
+        (count.as_f64().unwrap() - of_the_claim).max(0.0)
+    };
+    let found: f64 = writes.iter().map(more).sum();
+    Some((format!("{found:.0}"), found == 0.0))
 }
 
 /// Calls of the plugin that change something, when all processes are started again, without those of the claim that is made then: it
@@ -172,7 +186,8 @@ fn called_at_restart(figures: &Figures) -> Option<(String, bool)> {
 
 fn flat(figures: &Figures) -> Option<(String, bool)> {
     let (first, last) = (*beside(figures).first()?, most(figures));
-    let [before, after] = [first, last].map(|existing| of_a_claim(figures, existing, &PARTS));
+    let [before, after] =
+        [first, last].map(|existing| cpu_of(figures, Who::Moor, existing, &MADE_AND_DELETED, &PARTS));
     let (before, after) = (before?, after?);
     let more = 100.0 * (after / before - 1.0);
     let said = format!("{more:+.0} %: {before:.1} ms beside {first} claims, {after:.1} ms beside {last}");
@@ -196,6 +211,11 @@ pub const TARGETS: &[Target] = &[
         found: |figures| writes(figures, "delete claims", 4.0),
     },
     Target {
+        what: "writes of moor, a Volume deleted to gone",
+        asked: "≤ 4",
+        found: |figures| writes(figures, "delete volumes", 4.0),
+    },
+    Target {
         what: "claims made per second, 1,000 at once, of what the bare client makes",
         asked: "≥ 80 %",
         found: |figures| share(figures, "make claims"),
@@ -213,18 +233,12 @@ pub const TARGETS: &[Target] = &[
     Target {
         what: "CPU time of the API server for a Volume made",
         asked: "≤ 11 ms",
-        found: |figures| {
-            let found = cpu(at_once(figures, Who::Moor, least(figures), "make volumes")?, "API server");
-            Some((format!("{found:.1} ms"), found <= 11.0))
-        },
+        found: |figures| api_server(figures, &["make volumes"], 11.0),
     },
     Target {
         what: "CPU time of the API server for a claim made and deleted",
         asked: "≤ 27 ms",
-        found: |figures| {
-            let found = of_a_claim(figures, least(figures), &["API server"])?;
-            Some((format!("{found:.1} ms"), found <= 27.0))
-        },
+        found: |figures| api_server(figures, &MADE_AND_DELETED, 27.0),
     },
     Target { what: "Events of a Volume and a claim that come and go", asked: "none", found: events },
     Target {
@@ -233,8 +247,12 @@ pub const TARGETS: &[Target] = &[
         found: |figures| controller_with(figures, 10_000),
     },
     Target { what: "memory of the controller for 1,000 claims more", asked: "≤ 8 MB", found: per_thousand },
-    Target { what: "memory of an agent with 100 claims", asked: "≤ 25 MB", found: agent_with_a_hundred },
-    Target { what: "memory of an agent with at most 10 claims", asked: "≤ 20 MB", found: agent_with_least },
+    Target {
+        what: "memory of the agent in the middle, with 100 claims",
+        asked: "≤ 25 MB",
+        found: agent_with_a_hundred,
+    },
+    Target { what: "the same, with at most 10 claims", asked: "≤ 20 MB", found: agent_with_least },
     Target {
         what: "writes when nothing is asked, but for Leases",
         asked: "none in 600 s beside 50,000 claims",
