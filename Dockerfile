@@ -30,9 +30,9 @@ RUN apt-get update \
 USER 65532:65532
 
 # The last one is what is built where none is named. Controller and agents call no program, so those that could write to a disk are
-# not there to be misused; Debian's image has some of them.
+# not there to be misused; Debian's image has some of them. `make image` reads the names from here.
 FROM program AS moor
 USER 0:0
 RUN rm -f /usr/sbin/mkfs* /usr/sbin/mke2fs /usr/sbin/fsck* /usr/sbin/e2fsck /usr/sbin/resize2fs /usr/sbin/tune2fs \
-    /usr/sbin/debugfs /usr/sbin/dumpe2fs /usr/sbin/losetup
+    /usr/sbin/debugfs /usr/sbin/dumpe2fs /usr/sbin/xfs_* /usr/sbin/losetup /usr/bin/sqlite3
 USER 65532:65532

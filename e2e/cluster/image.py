@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import platform
+import re
 import shutil
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from . import packages, parts
+from . import packages, parts, paths
 from .commands import run
 from .messages import Problem, step
 from .paths import IMAGES, cache
@@ -26,8 +27,8 @@ _SUITE = "bookworm"
 # What a driver in this image needs to make, check and mount file systems, and a database for the suite's Pods, which run it
 # too.
 _PACKAGES = ("e2fsprogs", "xfsprogs", "util-linux", "mount", "kmod", "sqlite3")
-# What of it is not in the image of controller and agents, which call no program: also what Debian's slim image has of these.
-_TOOLS = ("mkfs*", "mke2fs", "fsck*", "e2fsck", "resize2fs", "tune2fs", "debugfs", "dumpe2fs", "xfs_*", "losetup", "sqlite3")
+# What of it is not in the image of controller and agents, which call no program: what the Dockerfile takes away.
+_TOOLS = tuple(re.findall(r" /usr/s?bin/(\S+)", (paths.REPOSITORY / "Dockerfile").read_text()))
 # Where a shell is looked for in the images of the storage tests, and which one is there.
 _SHELL = ("usr/bin/sh", "bash")
 _SUPERFLUOUS = (
