@@ -35,7 +35,7 @@ impl Backoff {
 
 /// A pause of at least this part of `pause` and at most all of it, by chance: those that have waited for one thing do not come back,
 /// or go on, in step.
-pub fn spread(pause: Duration, least: f64) -> Duration {
+pub(crate) fn spread(pause: Duration, least: f64) -> Duration {
     pause.mul_f64(rand::rng().random_range(least..=1.0))
 }
 
