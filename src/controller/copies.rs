@@ -48,8 +48,8 @@ async fn release(ctx: &Context, claim: &ProvisionedFor) -> Result<(), ApiError> 
     }
     // A Volume that was made before this process led may not be known here yet.
     let mut is_made = false;
-    look_through(&ctx.writer.api::<Volume>(&ctx.namespace), |page: Vec<Volume>| {
-        is_made = is_made || page.iter().any(makes);
+    look_through(&ctx.writer.api::<Volume>(&ctx.namespace), |volume: Volume| {
+        is_made = makes(&volume);
         if is_made { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })
     .await?;

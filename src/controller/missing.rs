@@ -62,14 +62,12 @@ async fn once(ctx: &Context) -> Result<(), ApiError> {
         return Ok(());
     }
     let all: Api<LeanPersistentVolume> = Api::all(ctx.client.clone());
-    look_through(&all, |page: Vec<LeanPersistentVolume>| {
-        for one in &page {
-            if let Some(name) = &one.metadata.name {
-                made.remove(name);
-                exports.remove(name);
-            }
-            one.csi().map(|source| imports.remove(source));
+    look_through(&all, |one: LeanPersistentVolume| {
+        if let Some(name) = &one.metadata.name {
+            made.remove(name);
+            exports.remove(name);
         }
+        one.csi().map(|source| imports.remove(source));
         ControlFlow::Continue(())
     })
     .await?;

@@ -1,7 +1,7 @@
 //! Whether a PersistentVolume stands for a volume, which the stock stack then has.
 //!
 //! There can be very many, and moor has to know of none but those that collide. So they are neither watched nor kept:
-//! they are read when it matters, page by page, and one reading serves everybody who waits when it begins. One that had
+//! they are read when it matters, one by one, and one reading serves everybody who waits when it begins. One that had
 //! begun before does not: that nothing stands for a volume is only true of a moment after the question (rule R1).
 
 use std::collections::{HashMap, HashSet};
@@ -143,15 +143,13 @@ impl PersistentVolumes {
 
     async fn read(&self, all: &HashSet<&Question>) -> Result<HashMap<Question, Naming>, ApiError> {
         let mut found: HashMap<Question, Naming> = HashMap::new();
-        look_through(&self.api, |page: Vec<LeanPersistentVolume>| {
-            for one in &page {
-                for wanted in all {
-                    if found.get(*wanted).is_some_and(|naming| naming.certain) {
-                        continue;
-                    }
-                    if let Some(naming) = wanted.answered_by(one) {
-                        found.insert((*wanted).clone(), naming);
-                    }
+        look_through(&self.api, |one: LeanPersistentVolume| {
+            for wanted in all {
+                if found.get(*wanted).is_some_and(|naming| naming.certain) {
+                    continue;
+                }
+                if let Some(naming) = wanted.answered_by(&one) {
+                    found.insert((*wanted).clone(), naming);
                 }
             }
             let done = all.iter().all(|wanted| found.get(*wanted).is_some_and(|naming| naming.certain));

@@ -10,8 +10,8 @@ fn persistent_volume(name: &str, handle: &str) -> Value {
     json!({ "metadata": { "name": name }, "spec": { "csi": { "driver": "d", "volumeHandle": handle } } })
 }
 
-fn page(items: &[Value], next: &str) -> Answer {
-    let metadata = json!({ "resourceVersion": "7", "continue": next });
+fn list(items: &[Value]) -> Answer {
+    let metadata = json!({ "resourceVersion": "7" });
     Answer::Json(
         json!({ "kind": "PersistentVolumeList", "apiVersion": "v1", "metadata": metadata, "items": items }),
     )
@@ -35,24 +35,19 @@ async fn name_of(all: &PersistentVolumes, handle: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn they_are_read_page_by_page_up_to_the_one_that_is_looked_for() {
-    let pages =
-        vec![page(&[persistent_volume("a", "1")], "more"), page(&[persistent_volume("b", "2")], "and-more")];
-    let (server, all) = start(pages).await;
+async fn they_are_read_as_etcd_has_them() {
+    let all = [persistent_volume("a", "1"), persistent_volume("b", "2"), persistent_volume("c", "3")];
+    let (server, all) = start(vec![list(&all)]).await;
     assert_eq!(name_of(&all, "2").await.as_deref(), Some("b"));
     let asked = asked(&server);
-    assert_eq!(asked.len(), 2, "{asked:?}");
-    assert!(
-        asked.iter().all(|uri| uri.contains("limit=500") && !uri.contains("resourceVersion")),
-        "{asked:?}"
-    );
-    assert!(asked[1].contains("continue=more"), "{asked:?}");
+    let [asked] = &asked[..] else { panic!("{asked:?}") };
+    assert!(!asked.contains("limit") && !asked.contains("resourceVersion"), "{asked}");
 }
 
 /// The second reading begins after all of them have asked, so it speaks for all of them; the first does not.
 #[tokio::test]
 async fn one_reading_serves_all_who_wait_when_it_begins() {
-    let (server, all) = start(vec![page(&[], ""), page(&[persistent_volume("late", "9")], "")]).await;
+    let (server, all) = start(vec![list(&[]), list(&[persistent_volume("late", "9")])]).await;
     let handles: Vec<String> = (0..100).map(|n| n.to_string()).collect();
     let found = join_all(handles.iter().map(|handle| name_of(&all, handle))).await;
     assert_eq!(asked(&server).len(), 2);
@@ -61,21 +56,11 @@ async fn one_reading_serves_all_who_wait_when_it_begins() {
 }
 
 #[tokio::test]
-async fn an_expired_token_begins_anew() {
-    let pages =
-        vec![page(&[persistent_volume("a", "1")], "old"), Answer::Error(410, "Expired"), page(&[], "")];
-    let (server, all) = start(pages).await;
-    assert_eq!(name_of(&all, "2").await, None);
-    let asked = asked(&server);
-    assert!(asked.len() == 3 && !asked[2].contains("continue"), "{asked:?}");
-}
-
-#[tokio::test]
 async fn the_one_that_was_found_is_asked_for_before_all_are_read_again() {
     let found = || persistent_volume("a", "1");
     let gone = json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "m",
         "details": { "name": "a", "kind": "persistentvolumes" } });
-    let answers = vec![page(&[found()], ""), Answer::Json(found()), Answer::Status(404, gone), page(&[], "")];
+    let answers = vec![list(&[found()]), Answer::Json(found()), Answer::Status(404, gone), list(&[])];
     let (server, all) = start(answers).await;
     for name in [Some("a"), Some("a"), None] {
         assert_eq!(name_of(&all, "1").await.as_deref(), name);
@@ -94,7 +79,7 @@ async fn one_that_only_may_stand_for_it_hides_none_that_certainly_does() {
     let in_tree =
         || json!({ "metadata": { "name": "a" }, "spec": { "gcePersistentDisk": { "pdName": "disk-1" } } });
     let csi = json!({ "metadata": { "name": "b" }, "spec": { "csi": { "driver": DRIVER, "volumeHandle": HANDLE } } });
-    let answers = vec![page(&[in_tree()], ""), page(&[in_tree(), csi.clone()], ""), Answer::Json(csi)];
+    let answers = vec![list(&[in_tree()]), list(&[in_tree(), csi.clone()]), Answer::Json(csi)];
     let (_server, all) = start(answers).await;
     let found = async || {
         all.naming(&volume(DRIVER, HANDLE), None).await.unwrap().map(|naming| (naming.name, naming.certain))
@@ -112,7 +97,7 @@ async fn one_that_is_not_certain_any_more_is_not_answered_from_memory() {
     let csi = |name: &str| json!({ "metadata": { "name": name }, "spec": { "csi": { "driver": driver, "volumeHandle": handle } } });
     let in_tree =
         || json!({ "metadata": { "name": "a" }, "spec": { "gcePersistentDisk": { "pdName": "disk-1" } } });
-    let answers = vec![page(&[csi("a")], ""), Answer::Json(in_tree()), page(&[in_tree(), csi("b")], "")];
+    let answers = vec![list(&[csi("a")]), Answer::Json(in_tree()), list(&[in_tree(), csi("b")])];
     let (_server, all) = start(answers).await;
     for name in ["a", "b"] {
         assert_eq!(all.naming(&volume(driver, handle), None).await.unwrap().unwrap().name, name);
@@ -121,7 +106,7 @@ async fn one_that_is_not_certain_any_more_is_not_answered_from_memory() {
 
 #[tokio::test]
 async fn a_failure_is_told_to_all_who_waited() {
-    let (server, all) = start(vec![page(&[], ""), Answer::Error(500, "InternalError")]).await;
+    let (server, all) = start(vec![list(&[]), Answer::Error(500, "InternalError")]).await;
     let results = join_all((0..10).map(|n| {
         let (all, handle) = (&all, format!("{n}"));
         async move { all.naming(&volume("d", &handle), None).await.is_err() }
@@ -132,7 +117,7 @@ async fn a_failure_is_told_to_all_who_waited() {
 
 #[tokio::test]
 async fn one_who_is_interrupted_holds_up_nobody() {
-    let (server, all) = start(vec![page(&[], "")]).await;
+    let (server, all) = start(vec![list(&[])]).await;
     // Nobody reads while somebody else has the turn: both wait, and the first stops waiting.
     let turn = all.turn.lock().await;
     let mut first = Box::pin(name_of(&all, "1"));
@@ -150,7 +135,7 @@ async fn the_one_that_is_excepted_is_the_very_one() {
     let found = |uid: &str| {
         let mut one = persistent_volume("own", "1");
         one["metadata"]["uid"] = uid.into();
-        page(&[one], "")
+        list(&[one])
     };
     for (there, uid, counts) in [("a", Some("a"), false), ("b", Some("a"), true), ("b", None, false)] {
         let (_server, all) = start(vec![found(there)]).await;

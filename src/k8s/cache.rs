@@ -215,7 +215,7 @@ impl<K: Cached> Cache<K> {
         *self.listed.borrow() >= self.sources.len()
     }
 
-    /// Time since the slowest feeding watch last heard from the API server: a list page, an opened
+    /// Time since the slowest feeding watch last heard from the API server: something of a LIST, an opened
     /// stream, an event or a bookmark (trap B27). One that rests has nothing to hear.
     #[must_use]
     pub fn stalled_for(&self) -> Duration {

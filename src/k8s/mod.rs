@@ -12,6 +12,7 @@ pub(crate) mod events;
 pub(crate) mod exec;
 mod index;
 pub mod lease;
+mod list;
 pub(crate) mod node;
 pub(crate) mod pod;
 pub(crate) mod queue;

@@ -10,18 +10,15 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::error::{ApiError, Request};
+use super::list::{ListError, list};
 use super::store::Named;
 
-/// Longest wait for one answer.
+/// Longest wait for one answer, or for more of a LIST.
 pub const DEADLINE: Duration = Duration::from_secs(15);
-/// Objects per LIST page.
-const PAGE: u32 = 500;
-/// How often a LIST starts over because its continue token expired.
-const RESTARTS: u32 = 3;
 
 /// An object type that can be read.
-pub trait Readable: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned {}
-impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned> Readable for K {}
+pub trait Readable: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {}
+impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static> Readable for K {}
 
 /// The object of this name as etcd has it now, or None if there is none. An answer that does not name
 /// the object (missing CRD, a proxy's 404) is an error. An object that cannot be read is an error too.
@@ -38,14 +35,11 @@ pub async fn get_live<K: Readable>(api: &Api<K>, name: &str) -> Result<Option<K>
 /// the whole list: leaving it out would claim its absence.
 pub async fn list_live<K: Readable>(api: &Api<K>, fields: Option<&str>) -> Result<Vec<K>, ApiError> {
     let mut items = Vec::new();
-    pages(api, fields, |page, is_first| {
-        if is_first {
-            items.clear();
-        }
-        items.extend(page);
+    let keep = |object| {
+        items.push(object);
         ControlFlow::Continue(())
-    })
-    .await?;
+    };
+    listed(api, fields, keep).await?;
     Ok(items)
 }
 
@@ -61,41 +55,29 @@ pub fn equals(path: &str, value: &str) -> String {
     selector
 }
 
-/// Shows all objects to `look`, as etcd has them now and page by page, until it breaks. No more than a page is in memory.
-/// What was shown may be shown again: a LIST whose continue token has expired starts anew.
+/// Shows each object to `look`, as etcd has them now, until it breaks. No more than a few are in memory.
 pub async fn look_through<K: Readable>(
     api: &Api<K>,
-    mut look: impl FnMut(Vec<K>) -> ControlFlow<()>,
+    look: impl FnMut(K) -> ControlFlow<()>,
 ) -> Result<(), ApiError> {
-    pages(api, None, |page, _| look(page)).await
+    listed(api, None, look).await
 }
 
-/// The pages of a LIST, each with whether it is the first.
-async fn pages<K: Readable>(
+async fn listed<K: Readable>(
     api: &Api<K>,
     fields: Option<&str>,
-    mut look: impl FnMut(Vec<K>, bool) -> ControlFlow<()>,
+    look: impl FnMut(K) -> ControlFlow<()>,
 ) -> Result<(), ApiError> {
     let request = request(api, "list", fields.unwrap_or_default());
     // No resourceVersion: the API server asks etcd for the newest.
-    let first =
-        ListParams { field_selector: fields.map(Into::into), limit: Some(PAGE), ..ListParams::default() };
-    let (mut params, mut restarts) = (first.clone(), 0);
-    loop {
-        let page = match within(&request, api.list(&params)).await {
-            Err(expired) if restarts < RESTARTS && expired.status().is_some_and(|s| s.code == 410) => {
-                restarts += 1;
-                params = first.clone();
-                continue;
-            }
-            page => page?,
-        };
-        let next = page.metadata.continue_.filter(|token| !token.is_empty());
-        let is_first = params.continue_token.is_none();
-        if look(page.items, is_first).is_break() || next.is_none() {
-            return Ok(());
-        }
-        params.continue_token = next;
+    let params = ListParams { field_selector: fields.map(Into::into), ..ListParams::default() };
+    let url = kube::core::Request::new(api.resource_url()).list(&params).map_err(kube::Error::BuildRequest);
+    let client = api.clone().into_client();
+    let found = async { list(&client, url?, DEADLINE, look).await };
+    match found.await {
+        Ok(_) => Ok(()),
+        Err(ListError::TimedOut(longest)) => Err(ApiError::TimedOut { request, seconds: longest.as_secs() }),
+        Err(ListError::Client(source)) => Err(ApiError::sort(request, source)),
     }
 }
 

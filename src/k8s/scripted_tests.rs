@@ -26,6 +26,10 @@ pub enum Answer {
     Events(Vec<Value>),
     /// Events; the stream stays open after them.
     Open(Vec<Value>),
+    /// Any text.
+    Text(String),
+    /// The beginning of an answer, of which no more comes.
+    Begun(&'static str),
     /// An error status.
     Error(u16, &'static str),
     /// An error with the status that it has.
@@ -84,6 +88,11 @@ async fn answer(State(server): State<Scripted>, request: Request) -> Response {
         Some(Answer::Events(events)) => Body::from_stream(stream::iter(events).map(line)).into_response(),
         Some(Answer::Open(events)) => {
             Body::from_stream(stream::iter(events).map(line).chain(stream::pending())).into_response()
+        }
+        Some(Answer::Text(text)) => axum::http::Response::new(Body::from(text)),
+        Some(Answer::Begun(text)) => {
+            let text = stream::iter([Ok::<_, Infallible>(text)]);
+            Body::from_stream(text.chain(stream::pending())).into_response()
         }
         Some(Answer::Error(code, reason)) => {
             let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "m"});

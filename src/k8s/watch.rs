@@ -3,12 +3,12 @@
 //! kube's own watcher hides bookmarks, which are the only sign of life of a quiet stream; the Lease of an agent
 //! depends on them (trap B27). So the loop is written out here (docs/adr/0020-the-caches-are-our-own.md).
 
-use std::{collections::HashSet, pin::pin, sync::Arc, time::Duration};
+use std::{collections::HashSet, ops::ControlFlow, pin::pin, sync::Arc, time::Duration};
 
 use futures::TryStreamExt;
 use kube::{
     Api, Client,
-    api::{ListParams, ObjectList, Resource, WatchEvent, WatchParams},
+    api::{ListParams, Resource, WatchEvent, WatchParams},
     core::{Request, request},
 };
 use prometheus_client::metrics::counter::Counter;
@@ -23,16 +23,14 @@ use super::{
     cache::{Cache, Cached},
     demand::Demand,
     error::ApiError,
+    list::{ListError, list},
     read,
     store::{Named, Origin, version},
     unreadable::Sent,
 };
 use crate::metrics::KindLabels;
 
-/// Objects per LIST page: twice as many as client-go asks for. For a field selector the API server goes through all objects of the
-/// kind for each page, and what one node has is mostly on the first.
-const PAGE: u32 = 1000;
-/// Longest wait for a list page or for a stream to open.
+/// Longest wait for more of a LIST, or for a stream to open.
 const OPEN: Duration = Duration::from_secs(30);
 /// A stream that is silent for longer is opened again from where it was. The API server sends a
 /// bookmark about every minute, but none before the first event of a kind.
@@ -58,8 +56,8 @@ pub struct WentBack {
 enum Interrupted {
     #[error("LIST: {0}")]
     List(#[source] kube::Error),
-    #[error("LIST: no answer in {OPEN:?}")]
-    ListTimedOut,
+    #[error("LIST: no answer in {0:?}")]
+    ListTimedOut(Duration),
     #[error("LIST: the API server gave no resourceVersion")]
     NoVersion,
     #[error("WATCH: {0}")]
@@ -76,6 +74,15 @@ enum Interrupted {
     Build(#[source] request::Error),
     #[error(transparent)]
     WentBack(#[from] WentBack),
+}
+
+impl From<ListError> for Interrupted {
+    fn from(error: ListError) -> Self {
+        match error {
+            ListError::TimedOut(longest) => Self::ListTimedOut(longest),
+            ListError::Client(error) => Self::List(error),
+        }
+    }
 }
 
 impl Interrupted {
@@ -163,9 +170,9 @@ impl<K: Cached> Watch<K> {
         loop {
             let started = Instant::now();
             let (version, outcome) = self.round(resume, broken).await;
-            let advanced = version > resume.unwrap_or(0);
+            let advanced = version > resume;
             let Err(interrupted) = outcome else {
-                (resume, broken, is_defined) = (Some(version), false, true);
+                (resume, broken, is_defined) = (version, false, true);
                 // A stream that ends as soon as it opens must not become a storm of requests.
                 failures = if started.elapsed() < SHORT { failures + 1 } else { 0 };
                 if failures > 0 {
@@ -185,7 +192,7 @@ impl<K: Cached> Watch<K> {
                 continue;
             }
             restarts.get_or_create(&KindLabels { kind: self.kind.clone() }).inc();
-            resume = interrupted.resumable().then_some(version);
+            resume = version.filter(|_| interrupted.resumable());
             broken = true;
             failures = if advanced { 1 } else { failures + 1 };
             match interrupted {
@@ -209,23 +216,23 @@ impl<K: Cached> Watch<K> {
     }
 
     /// Lists unless there is a version to resume from, then watches until the stream ends. Returns the
-    /// last version seen.
-    async fn round(&self, resume: Option<u64>, broken: bool) -> (u64, Result<(), Interrupted>) {
+    /// last version seen, which is none before all has been listed.
+    async fn round(&self, resume: Option<u64>, broken: bool) -> (Option<u64>, Result<(), Interrupted>) {
         let mut version = match resume {
             Some(version) => {
                 // A server that was restored in the meantime would let us wait for a version that lies in its future.
                 if broken && let Err(interrupted) = self.went_on(version).await {
-                    return (version, Err(interrupted));
+                    return (resume, Err(interrupted));
                 }
                 version
             }
             None => match self.listed().await {
                 Ok(version) => version,
-                Err(interrupted) => return (0, Err(interrupted)),
+                Err(interrupted) => return (None, Err(interrupted)),
             },
         };
         let outcome = self.stream(&mut version).await;
-        (version, outcome)
+        (Some(version), outcome)
     }
 
     /// Fails if etcd is at an older revision than `seen`, which it had before: it was restored.
@@ -255,33 +262,32 @@ impl<K: Cached> Watch<K> {
         }
     }
 
-    /// A LIST of the most recent state, page by page. Returns its version, and whether there is anything.
+    /// A LIST of the most recent state. Returns its version, and whether there is anything.
     async fn list(&self) -> Result<(u64, bool), Interrupted> {
         // Read before the request: a LIST by quorum cannot be older than anything seen before it.
         let seen = self.cache.highest();
-        let mut listed = HashSet::new();
-        let mut params =
-            ListParams { field_selector: self.fields.clone(), limit: Some(PAGE), ..ListParams::default() };
-        loop {
-            let request = self.url.list(&params).map_err(Interrupted::Build)?;
-            let page = timeout(OPEN, self.client.request::<ObjectList<Sent<K>>>(request)).await;
-            let page = page.map_err(|_| Interrupted::ListTimedOut)?.map_err(Interrupted::List)?;
-            self.cache.progressed(self.source);
-            let version = page.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
-            let version: u64 = version.ok_or(Interrupted::NoVersion)?;
-            if version < seen {
-                return Err(WentBack { kind: self.kind.clone(), listed: version, seen }.into());
-            }
-            for object in page.items {
-                listed.extend(object.meta().uid.clone());
-                self.take_in(object);
-            }
-            params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
-            if params.continue_token.is_none() {
-                self.cache.finish_list(&listed, version, self.source);
-                return Ok((version, !listed.is_empty()));
-            }
+        // What is listed is taken in while it arrives, and says of which version it is at its end.
+        if seen > 0 {
+            self.went_on(seen).await?;
         }
+        let mut listed = HashSet::new();
+        let params = ListParams { field_selector: self.fields.clone(), ..ListParams::default() };
+        let request = self.url.list(&params).map_err(Interrupted::Build)?;
+        let take = |object: Sent<K>| {
+            self.cache.progressed(self.source);
+            listed.extend(object.meta().uid.clone());
+            self.take_in(object);
+            ControlFlow::Continue(())
+        };
+        let metadata = list(&self.client, request, OPEN, take).await?;
+        let version = metadata.and_then(|metadata| metadata.resource_version?.parse().ok());
+        let version: u64 = version.ok_or(Interrupted::NoVersion)?;
+        if version < seen {
+            return Err(WentBack { kind: self.kind.clone(), listed: version, seen }.into());
+        }
+        self.cache.progressed(self.source);
+        self.cache.finish_list(&listed, version, self.source);
+        Ok((version, !listed.is_empty()))
     }
 
     /// One WATCH request. Ok when the API server or silence ended it.

@@ -23,8 +23,8 @@ fn malformed(name: &str, version: u64) -> Value {
     object
 }
 
-fn list(version: u64, next: &str, items: &[Value]) -> Answer {
-    let metadata = json!({"resourceVersion": version.to_string(), "continue": next});
+fn list(version: u64, items: &[Value]) -> Answer {
+    let metadata = json!({"resourceVersion": version.to_string()});
     Answer::Json(json!({"apiVersion": "v1", "kind": "ConfigMapList", "metadata": metadata, "items": items}))
 }
 
@@ -75,27 +75,25 @@ impl Fixture {
 }
 
 #[tokio::test]
-async fn it_lists_by_quorum_in_pages_and_watches_from_there() {
+async fn it_lists_by_quorum_and_watches_from_there() {
     let fixture = watching(vec![
-        list(20, "more", &[object("a", 5)]),
-        list(20, "", &[object("b", 6)]),
+        list(20, &[object("a", 5), object("b", 6)]),
         Answer::Open(vec![event("ADDED", &object("c", 21)), event("DELETED", &object("a", 22))]),
     ])
     .await;
     fixture.until("events", |f| f.names() == ["b", "c"]).await;
     assert!(fixture.cache.is_synced());
     let asked: Vec<String> = fixture.server.asked().into_iter().map(|asked| asked.uri).collect();
-    assert!(asked[0].contains("limit=1000") && !asked[0].contains("resourceVersion"), "{}", asked[0]);
+    assert!(!asked[0].contains("limit") && !asked[0].contains("resourceVersion"), "{}", asked[0]);
     assert!(asked[0].contains("fieldSelector=metadata.namespace%3Dns"), "{}", asked[0]);
-    assert!(asked[1].contains("continue=more"));
-    assert!(asked[2].contains("watch=true") && asked[2].contains("resourceVersion=20"), "{}", asked[2]);
-    assert!(asked[2].contains("allowWatchBookmarks=true"));
+    assert!(asked[1].contains("watch=true") && asked[1].contains("resourceVersion=20"), "{}", asked[1]);
+    assert!(asked[1].contains("allowWatchBookmarks=true"));
 }
 
 #[tokio::test]
 async fn nothing_is_watched_before_it_is_wanted() {
-    let (empty, one) = (list(20, "", &[]), list(30, "", &[object("a", 25)]));
-    let (server, client) = Scripted::start(vec![empty, one, Answer::Open(vec![])]).await;
+    let (empty, one) = (list(20, &[]), list(30, &[object("a", 25)]));
+    let (server, client) = Scripted::start(vec![empty, list(30, &[]), one, Answer::Open(vec![])]).await;
     let cache: Arc<Cache<ConfigMap>> = Arc::new(Cache::new(&["all"]));
     let demand = Demand::default();
     let mut watches = Watches::new(client.clone(), Restarts::default());
@@ -106,20 +104,20 @@ async fn nothing_is_watched_before_it_is_wanted() {
     assert_eq!(cache.stalled_for(), Duration::ZERO, "nothing is expected of it");
     demand.rise();
     for _ in 0..500 {
-        if server.asked().len() == 3 {
+        if server.asked().len() == 4 {
             break;
         }
         sleep(Duration::from_millis(10)).await;
     }
     let asked: Vec<String> = server.asked().into_iter().map(|asked| asked.uri).collect();
-    assert!(asked[2].contains("watch=true") && asked[2].contains("resourceVersion=30"), "{asked:?}");
+    assert!(asked[3].contains("watch=true") && asked[3].contains("resourceVersion=30"), "{asked:?}");
     assert_eq!(cache.all().len(), 1);
     assert!(cache.stalled_for() > Duration::ZERO, "now its silence counts");
 }
 
 #[tokio::test]
 async fn what_is_listed_is_wanted() {
-    let answers = vec![list(20, "", &[object("a", 5)]), Answer::Open(vec![event("ADDED", &object("b", 21))])];
+    let answers = vec![list(20, &[object("a", 5)]), Answer::Open(vec![event("ADDED", &object("b", 21))])];
     let (_server, client) = Scripted::start(answers).await;
     let cache: Arc<Cache<ConfigMap>> = Arc::new(Cache::new(&["all"]));
     let demand = Demand::default();
@@ -133,7 +131,7 @@ async fn what_is_listed_is_wanted() {
 
 #[tokio::test]
 async fn what_nobody_reads_is_not_kept() {
-    let fixture = watching(vec![list(20, "", &[object("a", 5)]), Answer::Open(vec![])]).await;
+    let fixture = watching(vec![list(20, &[object("a", 5)]), Answer::Open(vec![])]).await;
     fixture.cache.synced().await;
     let stored = fixture.cache.get_in(Named { namespace: "ns", name: "a" }).unwrap();
     assert_eq!(stored.metadata.managed_fields, None);
@@ -143,7 +141,7 @@ async fn what_nobody_reads_is_not_kept() {
 #[tokio::test]
 async fn the_end_of_what_is_not_kept_is_told() {
     let answers = vec![
-        list(20, "", &[object("a", 5)]),
+        list(20, &[object("a", 5)]),
         Answer::Open(vec![event("MODIFIED", &object("a", 21)), event("DELETED", &object("a", 22))]),
     ];
     let (server, client) = Scripted::start(answers).await;
@@ -164,7 +162,7 @@ async fn the_end_of_what_is_not_kept_is_told() {
 async fn a_malformed_object_is_reported_and_stalls_nothing() {
     let mends = |name, version| event("MODIFIED", &object(name, version));
     let (_server, client) = Scripted::start(vec![
-        list(20, "", &[malformed("a", 5), object("b", 6), malformed("d", 7), malformed("e", 8)]),
+        list(20, &[malformed("a", 5), object("b", 6), malformed("d", 7), malformed("e", 8)]),
         Answer::Open(vec![
             event("MODIFIED", &malformed("b", 21)),
             mends("d", 22),
@@ -192,7 +190,7 @@ async fn a_malformed_object_is_reported_and_stalls_nothing() {
 #[tokio::test]
 async fn a_stream_that_ends_is_resumed_from_the_last_event_or_bookmark() {
     let fixture = watching(vec![
-        list(20, "", &[object("a", 5)]),
+        list(20, &[object("a", 5)]),
         Answer::Events(vec![event("ADDED", &object("b", 21)), bookmark(30)]),
         Answer::Open(vec![event("ADDED", &object("c", 31))]),
     ])
@@ -206,22 +204,53 @@ async fn a_stream_that_ends_is_resumed_from_the_last_event_or_bookmark() {
 async fn an_expired_version_is_listed_anew_and_what_is_absent_is_dropped() {
     let gone = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "Expired", "message": "too old", "code": 410});
     let fixture = watching(vec![
-        list(20, "", &[object("a", 5), object("b", 6)]),
+        list(20, &[object("a", 5), object("b", 6)]),
         Answer::Open(vec![event("ERROR", &gone)]),
-        list(40, "", &[object("b", 6)]),
+        list(40, &[]),
+        list(40, &[object("b", 6)]),
         Answer::Open(vec![]),
     ])
     .await;
     fixture.until("relisted", |f| f.names() == ["b"]).await;
-    fixture.until("watching", |f| f.server.asked().len() == 4).await;
-    assert!(fixture.server.asked()[3].uri.contains("resourceVersion=40"));
+    fixture.until("watching", |f| f.server.asked().len() == 5).await;
+    assert!(fixture.server.asked()[4].uri.contains("resourceVersion=40"));
+}
+
+#[tokio::test]
+async fn what_has_to_be_listed_is_listed_whatever_fails_before() {
+    let gone = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "Expired", "message": "too old", "code": 410});
+    let fixture = watching(vec![
+        list(20, &[object("a", 5), object("b", 6)]),
+        Answer::Open(vec![event("ERROR", &gone)]),
+        Answer::Error(503, "ServiceUnavailable"),
+        list(40, &[]),
+        list(40, &[object("b", 6)]),
+        Answer::Open(vec![]),
+    ])
+    .await;
+    fixture.until("relisted", |f| f.names() == ["b"]).await;
+}
+
+#[tokio::test]
+async fn a_first_list_that_breaks_off_is_repeated_whatever_fails_before() {
+    let begun = format!(r#"{{"items":[{}],"metadata""#, object("a", 5));
+    let fixture = watching(vec![
+        Answer::Text(begun),
+        Answer::Error(503, "ServiceUnavailable"),
+        list(20, &[]),
+        list(20, &[object("b", 6)]),
+        Answer::Open(vec![]),
+    ])
+    .await;
+    fixture.until("listed", |f| f.names() == ["b"]).await;
+    assert!(fixture.cache.is_synced());
 }
 
 #[tokio::test]
 async fn a_failed_list_is_repeated() {
     let fixture = watching(vec![
         Answer::Error(500, "InternalError"),
-        list(20, "", &[object("a", 5)]),
+        list(20, &[object("a", 5)]),
         Answer::Open(vec![]),
     ])
     .await;
@@ -233,23 +262,25 @@ async fn a_failed_list_is_repeated() {
 #[tokio::test]
 async fn a_server_whose_history_went_back_ends_the_watch() {
     let fixture = watching(vec![
-        list(20, "", &[object("a", 5)]),
+        list(20, &[object("a", 5)]),
         Answer::Events(vec![event("ADDED", &object("b", 50))]),
         Answer::Error(410, "Expired"),
-        list(30, "", &[object("a", 5)]),
+        list(30, &[object("a", 5), object("restored", 7)]),
     ])
     .await;
     let text = fixture.watching.await.unwrap().to_string();
     assert!(text.contains("lists version 30, older than 50"), "{text}");
+    let restored = Named { namespace: "ns", name: "restored" };
+    assert!(fixture.cache.get_in(restored).is_none(), "what is listed must not be taken in");
 }
 
 #[tokio::test]
 async fn a_broken_stream_is_not_taken_up_from_a_version_of_the_future() {
     let fixture = watching(vec![
-        list(20, "", &[object("a", 5)]),
+        list(20, &[object("a", 5)]),
         Answer::Events(vec![event("ADDED", &object("b", 50))]),
         Answer::Error(503, "ServiceUnavailable"),
-        list(30, "", &[]),
+        list(30, &[]),
     ])
     .await;
     let text = fixture.watching.await.unwrap().to_string();
@@ -261,9 +292,9 @@ async fn a_broken_stream_is_not_taken_up_from_a_version_of_the_future() {
 #[tokio::test]
 async fn a_bookmark_of_the_past_is_looked_into() {
     let fixture = watching(vec![
-        list(20, "", &[object("a", 5)]),
+        list(20, &[object("a", 5)]),
         Answer::Open(vec![event("ADDED", &object("b", 50)), bookmark(40)]),
-        list(45, "", &[]),
+        list(45, &[]),
     ])
     .await;
     let text = fixture.watching.await.unwrap().to_string();
@@ -271,9 +302,9 @@ async fn a_bookmark_of_the_past_is_looked_into() {
 
     // A server that only lags.
     let fixture = watching(vec![
-        list(20, "", &[object("a", 5)]),
+        list(20, &[object("a", 5)]),
         Answer::Open(vec![event("ADDED", &object("b", 50)), bookmark(40), event("ADDED", &object("c", 60))]),
-        list(50, "", &[]),
+        list(50, &[]),
     ])
     .await;
     fixture.until("goes on", |f| f.names() == ["a", "b", "c"]).await;
@@ -294,11 +325,12 @@ async fn an_own_write_made_during_the_list_is_not_taken_for_history_going_back()
 async fn a_kind_that_is_not_there_is_looked_for_and_has_no_objects_meanwhile() {
     let (server, client) = Scripted::start(vec![
         Answer::Error(404, "NotFound"),
-        list(20, "", &[object("a", 5)]),
+        list(20, &[object("a", 5)]),
         Answer::Events(vec![event("ADDED", &object("b", 21))]),
         // Somebody takes it away, with all that there was of it.
         Answer::Error(404, "NotFound"),
-        list(30, "", &[object("c", 29)]),
+        list(30, &[]),
+        list(30, &[object("c", 29)]),
     ])
     .await;
     let cache: Arc<Cache<ConfigMap>> = Arc::new(Cache::new(&["all"]));

@@ -126,7 +126,12 @@ impl<K: Resource<DynamicType = ()>> Listed<K> {
 
 async fn of_namespaces<K>(cluster: &Cluster, scope: &Scope) -> Result<Listed<K>, ApiError>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + 'static,
 {
     let client = cluster.client.clone();
     listed(match scope {
@@ -138,7 +143,12 @@ where
 
 async fn of_cluster<K>(cluster: &Cluster) -> Result<Listed<K>, ApiError>
 where
-    K: Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + Debug + DeserializeOwned,
+    K: Resource<DynamicType = (), Scope = ClusterResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + 'static,
 {
     listed(Api::all(cluster.client.clone())).await
 }

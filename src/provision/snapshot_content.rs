@@ -21,7 +21,7 @@ pub trait SnapshotContent:
     + Clone
 {
     /// How what it is for is taken.
-    type Class: SnapshotClass;
+    type Class: SnapshotClass + Send;
 
     /// It is of several volumes.
     const IS_GROUP: bool;

@@ -147,13 +147,14 @@ impl Rig {
 
 /// What is watched, of all that was read: kind and selector.
 pub fn watches(reads: &[String]) -> BTreeSet<String> {
-    let selector =
-        |query: &str| query.split('&').find(|part| part.starts_with("fieldSelector=")).map(str::to_owned);
-    let watch = |read: &String| {
-        let (path, query) = read.split_once('?').filter(|(_, query)| query.contains("watch=true"))?;
-        Some(format!("{path} {}", selector(query).unwrap_or_default()))
-    };
-    reads.iter().filter_map(watch).collect()
+    reads.iter().filter(|read| read.contains("watch=true")).map(|read| selection(read)).collect()
+}
+
+/// What a LIST or a watch selects: kind and selector.
+pub fn selection(read: &str) -> String {
+    let (path, query) = read.split_once('?').unwrap_or((read, ""));
+    let selector = query.split('&').find(|part| part.starts_with("fieldSelector="));
+    format!("{path} {}", selector.unwrap_or_default())
 }
 
 #[derive(Clone)]

@@ -9,6 +9,7 @@ use futures::future::join_all;
 use moor::csi::Rpc;
 
 use crate::cases;
+use crate::rig::second::{selection, watches};
 use crate::rig::{ApiFault, CONTROLLER, Case, Cluster, Options, Rig, is_whole, volume, volume_claim};
 
 const NODES: [&str; 2] = ["node-1", "node-2"];
@@ -125,20 +126,20 @@ async fn an_absent_one_is_waited_for(cluster: Arc<Cluster>) {
     // The agents did not end, and their watches have gone on from where they were: thousands of them would list at once. Each looks
     // once which Attachments it has, because it was not heard for so long.
     for (node, listed) in NODES.into_iter().zip(listed) {
-        let since = &rig.lists(node)[listed..];
-        let (own, others): (Vec<_>, Vec<_>) =
-            since.iter().filter(|list| list.contains("limit=500") || begins_watch(list)).partition(|list| {
-                list.contains("/attachments?&fieldSelector=spec.nodeName") && !begins_watch(list)
-            });
+        let since = rig.lists(node).split_off(listed);
+        let (own, others): (Vec<_>, Vec<_>) = since
+            .iter()
+            .filter(|list| is_of_all(list))
+            .partition(|list| list.contains("/attachments?&fieldSelector=spec.nodeName"));
         assert!(own.len() <= 1 && others.is_empty(), "{node}: {since:?}");
     }
     assert!(rig.lists(CONTROLLER).len() > 1);
     rig.remove(&[before.clone(), during.clone()].concat(), &[before, leaving, during].concat()).await;
 }
 
-/// Whether it is the LIST of a watch, whose pages are larger than those of a look (src/k8s/watch.rs).
-fn begins_watch(list: &str) -> bool {
-    list.contains("limit=1000")
+/// Whether a LIST is of all that there is, and not of one object, which tells at which revision etcd is.
+fn is_of_all(list: &str) -> bool {
+    !list.split(['?', '&']).any(|part| part == "limit=1")
 }
 
 /// How often a controller has ended because it could not renew its Lease. The next one lists all for itself.
@@ -173,13 +174,20 @@ async fn one_that_is_started_anew_is_listed_once(shared: Arc<Cluster>) {
     let leaders = 1 + ended(&rig) - before_it;
     for (actor, listed) in actors.into_iter().zip(listed) {
         let most = if actor == CONTROLLER { leaders } else { 1 };
+        let watched = watches(&rig.reads(actor));
         let since = rig.lists(actor).split_off(listed);
-        let begun: Vec<_> = since.iter().filter(|list| begins_watch(list)).collect();
         let mut times: BTreeMap<_, usize> = BTreeMap::new();
-        for list in begun {
-            *times.entry(list).or_default() += 1;
+        for list in since.iter().filter(|list| is_of_all(list)).map(|list| selection(list)) {
+            // Others are listed and not watched. The Leases are looked through by a leader that is cautious.
+            if watched.contains(&list) && !list.contains("/leases") {
+                *times.entry(list).or_default() += 1;
+            }
         }
-        assert!(!times.is_empty() && times.values().all(|times| *times <= most), "{actor}: {times:#?}");
+        // An agent that was not heard looks which Attachments it has.
+        let most_of =
+            |list: &str| most + usize::from(list.contains("/attachments fieldSelector=spec.nodeName"));
+        let are_few = times.iter().all(|(list, times)| *times <= most_of(list));
+        assert!(!times.is_empty() && are_few, "{actor}: {times:#?}");
     }
     rig.remove(&[before.clone(), during.clone()].concat(), &[before, during].concat()).await;
 }

@@ -112,8 +112,8 @@ impl Round {
         };
         let mut orphans = compare::without_object(listed, &self.entries, &objects);
         if self.kind == StorageKind::Volume && !orphans.is_empty() {
-            look_through(&agent.api::<VolumeHandle>(), |page| {
-                for handle in page.iter().filter(|handle| handle.spec.driver_name == driver) {
+            look_through(&agent.api::<VolumeHandle>(), |handle| {
+                if handle.spec.driver_name == driver {
                     orphans.remove(&handle.spec.volume_handle);
                 }
                 ControlFlow::Continue(())
@@ -202,8 +202,9 @@ where
     Said: for<'a> From<&'a K>,
 {
     let mut all = BTreeMap::new();
-    look_through(&Api::<K>::all(agent.client.clone()), |page| {
-        all.extend(page.iter().map(Said::from).map(|said| (said.uid.clone(), said)));
+    look_through(&Api::<K>::all(agent.client.clone()), |object| {
+        let said = Said::from(&object);
+        all.insert(said.uid.clone(), said);
         ControlFlow::Continue(())
     })
     .await?;
