@@ -52,7 +52,7 @@ impl Actor {
 }
 
 /// A port that nobody else has: below those that the kernel gives to connections, in a network namespace of our own.
-fn own_port() -> u16 {
+pub fn own_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(20_000);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }

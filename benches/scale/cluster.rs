@@ -15,7 +15,7 @@ use kube::Client;
 use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 
-use crate::actor::Actor;
+use crate::actor::{Actor, own_port};
 use crate::cost::{self, Counters, PARTS, Requests};
 use crate::plugin::{self, DRIVER};
 use crate::profile::{self, Profile};
@@ -63,6 +63,9 @@ pub struct Cluster {
     rounds: AtomicUsize,
     /// How many controllers have had the Lease, one after the other: each has a name of its own there.
     leaders: AtomicUsize,
+    /// A controller that takes the Lease when it expires.
+    standby: Mutex<Option<Moor>>,
+    standby_port: u16,
     /// The most memory that any process of an actor has had.
     peaks: Mutex<BTreeMap<String, u64>>,
 }
@@ -135,6 +138,8 @@ impl Cluster {
             own: Mutex::default(),
             rounds: AtomicUsize::new(0),
             leaders: AtomicUsize::new(1),
+            standby: Mutex::default(),
+            standby_port: own_port(),
             peaks: Mutex::default(),
         }
     }
@@ -164,7 +169,7 @@ impl Cluster {
         let missing: Vec<_> = self.actors.iter().filter(|(name, _)| !processes.contains_key(*name)).collect();
         for (name, actor) in missing {
             let kubeconfig = kubeconfigs.map_or(&actor.kubeconfig, |others| &others[name]);
-            let arguments = self.arguments(name, actor);
+            let arguments = self.arguments(name, actor, self.leaders.load(Ordering::Relaxed), actor.port);
             let mut profile = self
                 .build
                 .profile
@@ -210,15 +215,16 @@ impl Cluster {
         command
     }
 
-    fn arguments(&self, name: &str, actor: &Actor) -> Vec<String> {
+    /// Arguments of an agent, or of the `leader`th controller.
+    fn arguments(&self, name: &str, actor: &Actor, leader: usize, port: u16) -> Vec<String> {
         let mut arguments = vec![
             format!("--namespace={NAMESPACE}"),
-            format!("--admin-address=127.0.0.1:{}", actor.port),
+            format!("--admin-address=127.0.0.1:{port}"),
             format!("--kubelet-dir={}", self.directory.join(name).display()),
         ];
         if name == CONTROLLER {
             // A process that is started again takes the Lease over at once.
-            let identity = format!("--identity=controller-{}", self.leaders.load(Ordering::Relaxed));
+            let identity = format!("--identity=controller-{leader}");
             arguments.extend(["controller".to_owned(), identity, "--linger=0".to_owned()]);
             arguments.rotate_left(3);
             return arguments;
@@ -267,10 +273,23 @@ impl Cluster {
         self.run(None);
     }
 
-    /// `kill -9` to the controller. The one that is started is another one: it waits until the Lease has expired.
-    pub fn replace_leader(&self) {
-        self.leaders.fetch_add(1, Ordering::Relaxed);
-        self.restart(CONTROLLER);
+    /// Starts another controller beside the one that leads, as the chart does: it waits until the Lease has expired. Returns its port.
+    pub fn stand_by(&self) -> u16 {
+        let actor = &self.actors[CONTROLLER];
+        let next = self.leaders.fetch_add(1, Ordering::Relaxed) + 1;
+        let arguments = self.arguments(CONTROLLER, actor, next, self.standby_port);
+        let (program, logs) = (self.program(CONTROLLER, None), self.directory.join("logs"));
+        let started = Moor::start(program, &logs, "standby", &actor.kubeconfig, &arguments, "info");
+        *self.standby.lock().unwrap() = Some(started);
+        self.standby_port
+    }
+
+    /// `kill -9` to the controller that leads. The one that has stood by is now the controller.
+    pub fn kill_leader(&self) {
+        self.note_peaks();
+        let mut processes = self.processes.lock().unwrap();
+        let next = self.standby.lock().unwrap().take().unwrap();
+        processes.insert(CONTROLLER.to_owned(), next).into_iter().for_each(Moor::kill);
     }
 
     /// Waits until a process of moor has ended by itself, as a controller does that could not renew its Lease. Says which.

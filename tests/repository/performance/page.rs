@@ -234,7 +234,8 @@ fn beside(figures: &Figures) -> String {
     let line = |existing: u64| {
         let of = figures.beside(existing)?;
         let (idle, memory, restart) = (&of["idle"], &of["memory"], &of["restart"]);
-        let seconds = |of: &Value| format!("{:.1}", of.as_f64().unwrap());
+        let seconds =
+            |of: &Value| of.as_f64().map_or("not of this run".into(), |found| format!("{found:.1}"));
         Some(vec![
             counted(existing),
             mebibytes(&memory["controllerBytes"]),
@@ -247,7 +248,7 @@ fn beside(figures: &Figures) -> String {
             ),
             format!("{:.0} in {} s", idle["cpuMilliseconds"]["agents"].as_f64().unwrap(), idle["seconds"]),
             seconds(&restart["secondsUntilAllAreReady"]),
-            seconds(&restart["secondsUntilANewClaimIsReady"]),
+            seconds(&of["secondsUntilANewClaimIsReady"]),
         ])
     };
     let heads = [
