@@ -4,6 +4,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -12,12 +15,14 @@ use crate::cluster::Cluster;
 use crate::cost::{self, Requests};
 use crate::plugin;
 use crate::report::middle;
-use crate::rig::CONTROLLER;
+use crate::rig::{CONTROLLER, LOOK, NAMESPACE};
 use crate::rounds::{Load, Phase, chains, one_phase, request_of, warm_up};
 use crate::watch::Goal;
 
 /// How long a process may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// The Lease of whoever leads.
+const CONTROLLER_LEASE: &str = "moor-controller";
 /// Time in which processes that were started look at everything that there is, once they are ready and one leads.
 const LOOK_AT_ALL: Duration = Duration::from_secs(60);
 
@@ -37,8 +42,14 @@ pub async fn add(cluster: &Arc<Cluster>, more: usize, at_once: usize, idle_for: 
         let making = one_phase(cluster, Phase::MakeClaims, load(claims), None, &mut objects);
         let (figures, in_flight) = tokio::join!(making, lose_leader(cluster, claims / 3));
         let silence = cluster.claims.silence().as_secs_f64();
-        let requests = cost::to_json(&figures.taken);
-        leader_lost = json!({"claimsInFlight": in_flight, "secondsWithoutAClaim": silence, "requestsPerClaim": requests});
+        let [requests, refused] = [&figures.taken, &figures.refused].map(cost::to_json);
+        // What the killed leader had under way may be counted among the refused although it was taken.
+        leader_lost = json!({
+            "claimsInFlight": in_flight,
+            "secondsWithoutAClaim": silence,
+            "requestsPerClaim": requests,
+            "refusedRequestsPerClaim": refused,
+        });
     }
     until_settled(cluster).await;
     let idle = idle(cluster, idle_for).await;
@@ -122,7 +133,9 @@ async fn restart_one(cluster: &Cluster, name: &str) -> f64 {
 async fn restart(cluster: &Cluster) -> Value {
     let (before, calls_before) = (cluster.counters().await, plugin::changes());
     cluster.kill();
+    let killed = Timestamp::now();
     let ready = start(cluster).await;
+    until_one_leads(cluster, killed).await;
     tokio::time::sleep(LOOK_AT_ALL).await;
     until_settled(cluster).await;
     // A new process has no CPU time of before.
@@ -137,6 +150,14 @@ async fn restart(cluster: &Cluster) -> Value {
         "ownCallsThatChange": plugin::changes() - calls_before,
         "requests": cost::to_json(&requests),
     })
+}
+
+/// Waits until a controller has renewed the leader's Lease since then. One that does not lead yet writes nothing, and that would say
+/// nothing of one that leads.
+async fn until_one_leads(cluster: &Cluster, since: Timestamp) {
+    let leases: Api<Lease> = Api::namespaced(cluster.control_plane.admin.clone(), NAMESPACE);
+    let renewed = async || leases.get(CONTROLLER_LEASE).await.unwrap().spec?.renew_time;
+    until("no controller leads", async || renewed().await.is_some_and(|renewed| renewed.0 > since)).await;
 }
 
 /// Starts all processes. Returns after how many seconds all are ready.
@@ -172,10 +193,15 @@ fn clone<K: Clone, V: Clone>((key, value): (&K, &V)) -> (K, V) {
 
 /// Waits until /readyz of a process says that it is.
 async fn until_ready(port: u16) {
+    until("a process of moor is not ready", async || is_ready(port).await).await;
+}
+
+/// Looks until it is so.
+async fn until(otherwise: &str, is_so: impl AsyncFn() -> bool) {
     let end = Instant::now() + PATIENCE;
-    while !is_ready(port).await {
-        assert!(Instant::now() < end, "a process of moor is not ready");
-        tokio::time::sleep(Duration::from_millis(20)).await;
+    while !is_so().await {
+        assert!(Instant::now() < end, "{otherwise}");
+        tokio::time::sleep(LOOK).await;
     }
 }
 
