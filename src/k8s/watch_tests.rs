@@ -32,6 +32,12 @@ fn event(type_: &str, object: &Value) -> Value {
     json!({"type": type_, "object": object})
 }
 
+/// What ends a stream whose version the API server no longer keeps.
+fn too_old() -> Value {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "Expired", "message": "too old", "code": 410});
+    event("ERROR", &status)
+}
+
 fn bookmark(version: u64) -> Value {
     event(
         "BOOKMARK",
@@ -202,10 +208,9 @@ async fn a_stream_that_ends_is_resumed_from_the_last_event_or_bookmark() {
 
 #[tokio::test]
 async fn an_expired_version_is_listed_anew_and_what_is_absent_is_dropped() {
-    let gone = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "Expired", "message": "too old", "code": 410});
     let fixture = watching(vec![
         list(20, &[object("a", 5), object("b", 6)]),
-        Answer::Open(vec![event("ERROR", &gone)]),
+        Answer::Open(vec![too_old()]),
         list(40, &[]),
         list(40, &[object("b", 6)]),
         Answer::Open(vec![]),
@@ -218,10 +223,9 @@ async fn an_expired_version_is_listed_anew_and_what_is_absent_is_dropped() {
 
 #[tokio::test]
 async fn what_has_to_be_listed_is_listed_whatever_fails_before() {
-    let gone = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "Expired", "message": "too old", "code": 410});
     let fixture = watching(vec![
         list(20, &[object("a", 5), object("b", 6)]),
-        Answer::Open(vec![event("ERROR", &gone)]),
+        Answer::Open(vec![too_old()]),
         Answer::Error(503, "ServiceUnavailable"),
         list(40, &[]),
         list(40, &[object("b", 6)]),

@@ -140,9 +140,10 @@ impl ApiFaults {
         futures::stream::unfold(Some(open), move |open| async move {
             let (mut stream, mut now, met, pieces) = open?;
             let item = tokio::select! {
-                item = stream.next() => item?,
-                // The sender lives as long as any door.
+                biased;
+                // First, so that nobody hears of what is later. The sender lives as long as any door.
                 _ = now.wait_for(|now| *now == ApiFault::Absent) => return lost(),
+                item = stream.next() => item?,
             };
             if pieces >= PIECES && *now.borrow() == ApiFault::Flaky {
                 count(&met, "broken watch");

@@ -213,7 +213,7 @@ fn watched(uri: &Uri) -> Option<String> {
 }
 
 /// Whether this target of a read is a LIST: of a collection, and no watch of it.
-pub(super) fn is_list(target: &str) -> bool {
+pub fn is_list(target: &str) -> bool {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let words: Vec<&str> = path.trim_matches('/').split('/').collect();
     let groups = if words.first() == Some(&"apis") { 3 } else { 2 };

@@ -22,6 +22,7 @@ use http::StatusCode;
 use http_body_util::{BodyStream, StreamBody};
 use kube::api::ListParams;
 use kube::{Api, Client};
+use moor::api::Volume;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -155,6 +156,20 @@ pub fn selection(read: &str) -> String {
     let (path, query) = read.split_once('?').unwrap_or((read, ""));
     let selector = query.split('&').find(|part| part.starts_with("fieldSelector="));
     format!("{path} {}", selector.unwrap_or_default())
+}
+
+/// From which version a watch begins, with what it selects.
+pub fn begins(read: &str) -> Option<(String, u64)> {
+    let mut parts = read.split(['?', '&']).filter(|_| read.contains("watch=true"));
+    let version = parts.find_map(|part| part.strip_prefix("resourceVersion="))?;
+    Some((selection(read), version.parse().ok()?))
+}
+
+/// The version that etcd is at.
+pub async fn revision(rig: &Rig) -> u64 {
+    let volumes: Api<Volume> = Api::all(rig.cluster.admin.clone());
+    let list = volumes.list_metadata(&ListParams::default().limit(1)).await.unwrap();
+    list.metadata.resource_version.unwrap().parse().unwrap()
 }
 
 #[derive(Clone)]

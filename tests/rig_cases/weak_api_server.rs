@@ -9,7 +9,8 @@ use futures::future::join_all;
 use moor::csi::Rpc;
 
 use crate::cases;
-use crate::rig::second::{selection, watches};
+use crate::rig::proxy::is_list;
+use crate::rig::second::{begins, revision, selection, watches};
 use crate::rig::{ApiFault, CONTROLLER, Case, Cluster, Options, Rig, is_whole, volume, volume_claim};
 
 const NODES: [&str; 2] = ["node-1", "node-2"];
@@ -100,9 +101,10 @@ async fn an_absent_one_is_waited_for(cluster: Arc<Cluster>) {
     make(&rig, &leaving).await;
     until_ready(&rig, &before).await;
     until_ready(&rig, &leaving).await;
-    let listed = NODES.map(|node| rig.lists(node).len());
+    let read = NODES.map(|node| rig.reads(node).len());
 
     rig.set_api_fault(ApiFault::Absent);
+    let broken = revision(&rig).await;
     make(&rig, &during).await;
     for name in &leaving {
         rig.delete_claim(name).await;
@@ -125,13 +127,19 @@ async fn an_absent_one_is_waited_for(cluster: Arc<Cluster>) {
     }
     // The agents did not end, and their watches have gone on from where they were: thousands of them would list at once. Each looks
     // once which Attachments it has, because it was not heard for so long.
-    for (node, listed) in NODES.into_iter().zip(listed) {
-        let since = rig.lists(node).split_off(listed);
+    for (node, read) in NODES.into_iter().zip(read) {
+        let since = rig.reads(node).split_off(read);
         let (own, others): (Vec<_>, Vec<_>) = since
             .iter()
-            .filter(|list| is_of_all(list))
+            .filter(|read| is_list(read) && is_of_all(read))
             .partition(|list| list.contains("/attachments?&fieldSelector=spec.nodeName"));
         assert!(own.len() <= 1 && others.is_empty(), "{node}: {since:?}");
+        // A LIST since then would have been of a later version.
+        let first: BTreeMap<_, _> = since.iter().rev().filter_map(|read| begins(read)).collect();
+        assert!(
+            !first.is_empty() && first.values().all(|begin| *begin <= broken),
+            "{node}: {broken} {since:?}"
+        );
     }
     assert!(rig.lists(CONTROLLER).len() > 1);
     rig.remove(&[before.clone(), during.clone()].concat(), &[before, leaving, during].concat()).await;
