@@ -67,10 +67,13 @@ check:
 
 # What the tests of tests/rig run moor's processes on, and nothing more of a cluster.
 rig_parts = certificates etcd kube-apiserver helm csi-sanity
-# The longest first. They mostly wait, so a few run side by side, each on an API server of its own.
+# The longest first. They mostly wait, so a few run side by side. The start of an API server takes both cores for some seconds, so the
+# modules share a dozen of them.
 longest = crash_sweep.every_crash_point crash_sweep.every_crash_point_in_company fault_matrix campaign
-modules = $(sort $(notdir $(basename $(wildcard tests/rig_cases/*.rs))))
-rigs = $(longest) $(filter-out main $(basename $(longest)),$(modules))
+modules = $(filter-out main $(basename $(longest)),$(sort $(notdir $(basename $(wildcard tests/rig_cases/*.rs)))))
+shares = 1 2 3 4 5 6 7 8 9 10 11 12
+share = $(or $(shell printf '%s\n' $(modules) | awk 'NR % $(words $(shares)) == $1 % $(words $(shares))'),$(error share $1 has nothing))
+rigs = $(longest) $(shares)
 
 # all: the whole of what has a short form. A sweep asks for it.
 EXTENT ?= short
@@ -78,17 +81,18 @@ EXTENT ?= short
 # kind alone shows what takes it for granted that two watches keep step, which all together do.
 LAGS ?= mirror:*:400 mirror:*:1000 controller:*:700 controller:plugininstances:1000 agent:*:1500 *:*:300
 
-# A name with a dot is one case, one without is all cases of a module.
-rig_cases = $(if $(findstring .,$1),--exact $(subst .,::,$1),$1::)
+# A name with a dot is one case, a number is all cases of a share of the modules, and another name is all of a module.
+rig_cases = $(if $(findstring .,$1),--exact $(subst .,::,$1),$(addsuffix ::,$(if $(filter $1,$(shares)),$(call share,$1),$1)))
 
-.PHONY: $(rigs:%=rig-%)
+rig_targets = $(patsubst %,rig-%,$(rigs) $(modules))
+.PHONY: $(rig_targets)
 
 rig:
 	@$(harness) parts $(rig_parts)
 	$(CARGO) test --locked --no-run
 	@$(MAKE) --no-print-directory -j3 --keep-going --output-sync=target $(rigs:%=rig-%)
 
-$(rigs:%=rig-%): rig-%:
+$(rig_targets): rig-%:
 	MOOR_RIG=$(EXTENT) $(CARGO) test --locked --test rig -- $(call rig_cases,$*)
 
 # What the suite runs beside the cluster's programs: Kubernetes' storage tests, and what takes VolumeSnapshots.

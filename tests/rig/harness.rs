@@ -38,6 +38,15 @@ impl Case {
     fn name(&self) -> &'static str {
         self.path.split_once("::").map_or(self.path, |(_, name)| name)
     }
+
+    /// Whether an argument of the command line means it. One that ends as a module's name does is that module and no other whose
+    /// name ends alike: `snapshots::` is not `volume_snapshots::`.
+    fn is_meant(&self, filter: &str, exact: bool) -> bool {
+        if exact {
+            return self.name() == filter;
+        }
+        if filter.ends_with("::") { self.name().starts_with(filter) } else { self.name().contains(filter) }
+    }
 }
 
 /// The cases of a module, from `async fn(Arc<Cluster>)`s.
@@ -69,6 +78,10 @@ pub fn main(cases: &[&'static [Case]]) -> ExitCode {
         say("no process is started here: `make rig` runs this");
         return ExitCode::SUCCESS;
     }
+    if chosen.is_empty() {
+        say("0 passed, 0 failed []");
+        return ExitCode::SUCCESS;
+    }
     in_namespaces(move |directory| all(chosen, directory))
 }
 
@@ -97,9 +110,16 @@ fn chosen(cases: &[&'static [Case]]) -> Vec<&'static Case> {
             filter => filters.push(filter.to_owned()),
         }
     }
-    let wanted =
-        |case: &&Case| filters.iter().any(|f| if exact { case.name() == f } else { case.name().contains(f) });
-    cases.iter().copied().flatten().filter(|case| filters.is_empty() || wanted(case)).collect()
+    let all = || cases.iter().copied().flatten();
+    if filters.is_empty() {
+        return all().collect();
+    }
+    // A name that is mistyped must not look like cases that have passed. Who says nothing of the rig may mean other tests.
+    let is_for_rig = std::env::var_os(EXTENT).is_some();
+    for filter in filters.iter().filter(|filter| is_for_rig && (exact || filter.ends_with("::"))) {
+        assert!(all().any(|case| case.is_meant(filter, exact)), "no case is meant by {filter}");
+    }
+    all().filter(|case| filters.iter().any(|filter| case.is_meant(filter, exact))).collect()
 }
 
 fn outer() -> ExitCode {

@@ -1,7 +1,7 @@
 //! Every case that runs on the rig, in one binary: real moor processes on a real API server, with a fake driver.
 //!
 //! The binary has a `main` of its own: it starts itself again in namespaces, where it runs moor's processes. A case is
-//! named `module::case`; an argument picks the cases whose name contains it.
+//! named `module::case`; an argument picks the cases whose name contains it, and `module::` those of this module.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
