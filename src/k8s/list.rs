@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::io::{self, BufReader, Read};
-use std::marker::PhantomData;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use kube::Client;
 use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
+use serde_json::value::RawValue;
 use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
@@ -41,7 +41,7 @@ pub(super) enum ListError {
 
 /// Sends a LIST and shows `take` each object until it breaks off. Fails if nothing comes for as long as `silence`, or if all of it
 /// takes longer than [`WHOLE`]. Returns what the list says of itself; nothing if `take` has broken off.
-pub(super) async fn list<K: DeserializeOwned + Send + 'static>(
+pub(super) async fn list<K: DeserializeOwned>(
     client: &Client,
     request: Request<Vec<u8>>,
     silence: Duration,
@@ -51,7 +51,7 @@ pub(super) async fn list<K: DeserializeOwned + Send + 'static>(
     timeout(WHOLE, all).await.unwrap_or(Err(ListError::TimedOut(WHOLE)))
 }
 
-async fn until_its_end<K: DeserializeOwned + Send + 'static>(
+async fn until_its_end<K: DeserializeOwned>(
     client: &Client,
     request: Request<Vec<u8>>,
     silence: Duration,
@@ -71,6 +71,7 @@ async fn until_its_end<K: DeserializeOwned + Send + 'static>(
     let reading =
         spawn_blocking(move || read(BufReader::new(text), |object| sender.blocking_send(object).is_ok()));
     while let Some(object) = objects.recv().await {
+        let object = serde_json::from_str(object.get()).map_err(kube::Error::SerdeError)?;
         if take(object).is_break() {
             return Ok(None);
         }
@@ -86,24 +87,21 @@ async fn until_its_end<K: DeserializeOwned + Send + 'static>(
     }
 }
 
-/// Reads a list, and shows `take` each object until it wants no more.
-fn read<K: DeserializeOwned>(
-    text: impl Read,
-    take: impl FnMut(K) -> bool,
-) -> Result<ListMeta, serde_json::Error> {
+/// Reads a list, and shows `take` the text of each object until it wants no more. Were the objects made here, all of their types
+/// would be compiled once more, for text that comes from a stream.
+fn read(text: impl Read, take: impl FnMut(Box<RawValue>) -> bool) -> Result<ListMeta, serde_json::Error> {
     let mut text = serde_json::Deserializer::from_reader(text);
-    let metadata = text.deserialize_map(Objects { take, of: PhantomData })?;
+    let metadata = text.deserialize_map(Objects { take })?;
     text.end()?;
     Ok(metadata)
 }
 
-/// What shows objects of a type to `take`.
-struct Objects<K, F> {
+/// What shows the texts of objects to `take`.
+struct Objects<F> {
     take: F,
-    of: PhantomData<fn() -> K>,
 }
 
-impl<'de, K: DeserializeOwned, F: FnMut(K) -> bool> Visitor<'de> for Objects<K, F> {
+impl<'de, F: FnMut(Box<RawValue>) -> bool> Visitor<'de> for Objects<F> {
     type Value = ListMeta;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -135,9 +133,9 @@ impl<'de, K: DeserializeOwned, F: FnMut(K) -> bool> Visitor<'de> for Objects<K, 
 }
 
 /// The objects of a list.
-struct Items<'a, K, F>(&'a mut Objects<K, F>);
+struct Items<'a, F>(&'a mut Objects<F>);
 
-impl<'de, K: DeserializeOwned, F: FnMut(K) -> bool> DeserializeSeed<'de> for Items<'_, K, F> {
+impl<'de, F: FnMut(Box<RawValue>) -> bool> DeserializeSeed<'de> for Items<'_, F> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -145,7 +143,7 @@ impl<'de, K: DeserializeOwned, F: FnMut(K) -> bool> DeserializeSeed<'de> for Ite
     }
 }
 
-impl<'de, K: DeserializeOwned, F: FnMut(K) -> bool> Visitor<'de> for Items<'_, K, F> {
+impl<'de, F: FnMut(Box<RawValue>) -> bool> Visitor<'de> for Items<'_, F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

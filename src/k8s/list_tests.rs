@@ -21,7 +21,7 @@ impl Read for Dripping<'_> {
 fn read_text(text: &str) -> (Vec<Value>, Result<Option<String>, String>) {
     let mut items = Vec::new();
     let read = read(Dripping(text.as_bytes()), |object| {
-        items.push(object);
+        items.push(serde_json::from_str(object.get()).unwrap());
         true
     });
     (items, read.map(|metadata| metadata.resource_version).map_err(|error| error.to_string()))

@@ -71,10 +71,9 @@ async fn listed<K: Readable>(
     let request = request(api, "list", fields.unwrap_or_default());
     // No resourceVersion: the API server asks etcd for the newest.
     let params = ListParams { field_selector: fields.map(Into::into), ..ListParams::default() };
-    let url = kube::core::Request::new(api.resource_url()).list(&params).map_err(kube::Error::BuildRequest);
-    let client = api.clone().into_client();
-    let found = async { list(&client, url?, DEADLINE, look).await };
-    match found.await {
+    let url = kube::core::Request::new(api.resource_url()).list(&params);
+    let url = url.map_err(|source| ApiError::sort(request.clone(), kube::Error::BuildRequest(source)))?;
+    match list(&api.clone().into_client(), url, DEADLINE, look).await {
         Ok(_) => Ok(()),
         Err(ListError::TimedOut(longest)) => Err(ApiError::TimedOut { request, seconds: longest.as_secs() }),
         Err(ListError::Client(source)) => Err(ApiError::sort(request, source)),
