@@ -5,6 +5,7 @@ use kube::api::ObjectMeta;
 use super::capabilities::{PUBLISH_READONLY, capabilities_of};
 use super::context::Context;
 use super::key::Place;
+use super::looks::attachments_now;
 use super::observe::Observed;
 use super::room::Locked;
 use crate::api::attachment::{AttachmentSpec, Fixed};
@@ -15,12 +16,13 @@ use crate::api::{Attachment, FINALIZER, Volume, VolumeClaim};
 use crate::claim::ClaimSeen;
 use crate::claim::admission::{attaches_read_only, is_exclusive, shares_node};
 use crate::k8s::ApiError;
+use crate::k8s::read::equals;
 use crate::plugin::takes_second_writer;
 use crate::volume::on_nodes;
 
 /// Creates an Attachment: the compare-and-swap that grants. On a node with a limit of volumes that is done under the mutex
 /// of driver and node: Volumes are worked on side by side, and each counts. So the plan is made once more when the mutex is
-/// held, and `locked` stays with the pass.
+/// held, and `locked` stays with the pass. Whoever holds it first has read what there is.
 pub(crate) async fn create(
     ctx: &Context,
     seen: &Observed,
@@ -34,7 +36,12 @@ pub(crate) async fn create(
     if limit > 0 && locked.as_ref().is_none_or(|locked| locked.place != place) {
         // The one before is let go of first: nobody waits for a mutex while holding another.
         *locked = None;
-        *locked = Some(ctx.room.lock(place).await);
+        let mut held = ctx.room.lock(place).await;
+        if !held.is_read() {
+            attachments_now(ctx, &equals("spec.nodeName", node)).await?;
+            held.has_read();
+        }
+        *locked = Some(held);
         return Ok(true);
     }
     let attachment = Attachment {
@@ -46,12 +53,16 @@ pub(crate) async fn create(
         spec,
         status: None,
     };
+    let grant = ctx.writer.create_in(&ctx.attachments, &attachment);
+    // It counts when that is done, so the next one may come in.
+    let granted = match locked.take() {
+        Some(mut held) => held.grant(grant).await?,
+        None => grant.await?,
+    };
     // If not, it is the other leader's grant, or one that our cache has not seen.
-    if ctx.writer.create_in(&ctx.attachments, &attachment).await? {
+    if granted {
         tracing::info!(attachment = name, node, claim = claim.metadata.name, "granted");
     }
-    // It counts from here on, so the next one may come in.
-    *locked = None;
     Ok(true)
 }
 

@@ -18,7 +18,7 @@ use crate::attachment::AttachmentSeen;
 use crate::attachment::loss::NodeFacts;
 use crate::claim::ClaimSeen;
 use crate::k8s::cache::Cached;
-use crate::k8s::read::{get_live, list_live};
+use crate::k8s::read::{equals, get_live, list_live};
 use crate::k8s::{ApiError, Cache};
 use crate::leader::{Look, Looked};
 use crate::snapshot::Holder;
@@ -70,10 +70,9 @@ async fn read(ctx: &Context, seen: &Observed, look: &Look, looked: &Mutex<Looked
         Look::Locks => {
             let own = seen.handle.as_ref().and_then(|handle| handle.metadata.name.as_ref());
             let Some(name) = own.or(seen.handle_name.as_ref()) else { return Ok(true) };
-            let fields = format!("spec.fixed.handleName={name}");
-            let live: Vec<Attachment> = list_live(&ctx.writer.api(""), Some(&fields)).await?;
-            looked.lock().locks = Some(live.iter().map(AttachmentSeen::of).collect());
-            Ok(live.into_iter().fold(false, |news, a| news | take_in(&ctx.attachments, a)))
+            let (locks, news) = attachments_now(ctx, &equals("spec.fixed.handleName", name)).await?;
+            looked.lock().locks = Some(locks);
+            Ok(news)
         }
         Look::Claim { key, uid } => {
             let (namespace, name) = key.split_once('/').unwrap_or_default();
@@ -186,13 +185,23 @@ async fn live_facts(ctx: &Context, attachment: &Attachment) -> Result<NodeFacts,
     Ok(node_facts(ctx, attachment, node.as_ref()))
 }
 
+/// The Attachments of which a field is so, by a quorum LIST, and whether that is news to the cache.
+pub(super) async fn attachments_now(
+    ctx: &Context,
+    field: &str,
+) -> Result<(Vec<AttachmentSeen>, bool), ApiError> {
+    let live: Vec<Attachment> = list_live(&ctx.writer.api(""), Some(field)).await?;
+    let seen = live.iter().map(AttachmentSeen::of).collect();
+    Ok((seen, live.into_iter().fold(false, |news, one| news | take_in(&ctx.attachments, one))))
+}
+
 /// The claims that use an Attachment, by a quorum LIST of the claims on its Volume.
 async fn live_users(
     api: &Api<VolumeClaim>,
     volume: &str,
     attachment: &AttachmentUid,
 ) -> Result<Vec<VolumeClaim>, ApiError> {
-    let mut claims = list_live(api, Some(&format!("spec.volumeName={volume}"))).await?;
+    let mut claims = list_live(api, Some(&equals("spec.volumeName", volume))).await?;
     claims.retain(|claim| !claim.is_let_go() && ClaimSeen::of(claim).uses() == Some(attachment));
     Ok(claims)
 }

@@ -22,8 +22,12 @@ pub(crate) struct Room {
     waiting: Mutex<HashMap<Key, Wanted>>,
     /// Of those who wait, for which nodes because of the nodes alone.
     seeking: Mutex<HashMap<Key, Wanted>>,
-    mutexes: Mutex<HashMap<Place, Arc<tokio::sync::Mutex<()>>>>,
+    mutexes: Mutex<HashMap<Place, Arc<tokio::sync::Mutex<IsRead>>>>,
 }
+
+/// Whether the cache has every volume at a place: this leader has read live which are there, and knows what became of each that
+/// it has granted itself since. What the leader before has granted may not have come to the cache when this one begins.
+type IsRead = bool;
 
 impl Room {
     /// Remembers for which nodes the claims of a Volume wait. True if that is news: what ended the wait may have come
@@ -73,7 +77,7 @@ impl Room {
     /// overtaken (trap L9).
     pub(crate) async fn lock(&self, place: Place) -> Locked {
         let mutex = self.mutexes.lock().entry(place.clone()).or_default().clone();
-        Locked { place, _guard: mutex.lock_owned().await }
+        Locked { place, is_read: mutex.lock_owned().await }
     }
 }
 
@@ -81,7 +85,27 @@ impl Room {
 #[derive(Debug)]
 pub(crate) struct Locked {
     pub(crate) place: Place,
-    _guard: OwnedMutexGuard<()>,
+    is_read: OwnedMutexGuard<IsRead>,
+}
+
+impl Locked {
+    /// Whether all that is at the place is in the cache.
+    pub(crate) fn is_read(&self) -> bool {
+        *self.is_read
+    }
+
+    /// Says that all that is at the place was read into the cache.
+    pub(crate) fn has_read(&mut self) {
+        *self.is_read = true;
+    }
+
+    /// Awaits a grant at the place, which returns whether it has made it. If it has not, or nobody knows, what is there has to be
+    /// read again: also when this is dropped before there is an answer.
+    pub(crate) async fn grant<E>(&mut self, grant: impl Future<Output = Result<bool, E>>) -> Result<bool, E> {
+        *self.is_read = false;
+        *self.is_read = grant.await?;
+        Ok(*self.is_read)
+    }
 }
 
 /// Whether a node is among those that are wanted, or any is.
@@ -119,6 +143,8 @@ fn seeks_a_node(verdict: &Verdict) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+
     use super::super::objects_tests::key_of;
     use super::*;
     use crate::api::VolumeClaim;
@@ -208,6 +234,26 @@ mod tests {
         drop(next.await);
         room.forget("gone");
         assert_eq!(room.mutexes.lock().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_is_at_a_place_is_read_again_after_a_grant_that_nobody_knows_of() {
+        let room = Room::default();
+        let mut held = room.lock(place("driver", "node-1")).await;
+        assert!(!held.is_read(), "the leader before may have granted there");
+        held.has_read();
+        assert_eq!(held.grant(async { Ok::<_, ()>(true) }).await, Ok(true));
+        drop(held);
+        let mut held = room.lock(place("driver", "node-1")).await;
+        assert!(held.is_read(), "it is the same leader's");
+        assert_eq!(held.grant(async { Err(()) }).await, Err(()));
+        assert!(!held.is_read(), "without an answer it may have been made");
+        held.has_read();
+        assert_eq!(held.grant(async { Ok::<_, ()>(false) }).await, Ok(false));
+        assert!(!held.is_read(), "somebody else has made it");
+        held.has_read();
+        assert!(held.grant(std::future::pending::<Result<bool, ()>>()).now_or_never().is_none());
+        assert!(!held.is_read(), "the pass was ended meanwhile");
     }
 
     #[tokio::test]

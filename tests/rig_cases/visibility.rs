@@ -27,6 +27,7 @@ pub const CASES: &[Case] = cases![
     health::a_volume_whose_plugin_has_nobody_healthy_says_so,
     room::a_full_node_takes_the_next_when_one_leaves,
     room::claims_of_one_moment_do_not_overfill_a_node,
+    room::what_an_earlier_leader_has_granted_is_counted,
     room::a_node_that_is_back_in_service_takes_who_waited,
     room::who_names_no_node_gets_none_that_is_cordoned,
     room::who_selects_nodes_by_labels_gets_one_that_has_them,

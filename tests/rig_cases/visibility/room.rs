@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use kube::api::{Patch, PatchParams};
-use moor::api::ClaimState;
+use kube::Api;
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use moor::api::{Attachment, ClaimState};
 use serde_json::json;
 
 use crate::rig::{CONTROLLER, Cluster, Options, Rig, volume, volume_claim};
@@ -58,6 +59,34 @@ pub async fn claims_of_one_moment_do_not_overfill_a_node(cluster: Arc<Cluster>) 
         waiting.retain(|name| *name != next);
     }
     rig.remove(NONE, &all).await;
+}
+
+/// L9. A leader that gives its Lease back has granted in its last moment what the next one has not heard of.
+pub async fn what_an_earlier_leader_has_granted_is_counted(cluster: Arc<Cluster>) {
+    let all = names(2);
+    let rig = with_volumes(&cluster, 1, &all).await;
+    rig.make_claim(&volume_claim(&all[0], &all[0], NODE)).await;
+    rig.until_ready(&all[0]).await;
+    let granted = rig.read_attachment_of(&all[0]).await;
+    rig.delete_claim(&all[0]).await;
+    rig.until_claim_gone(&all[0]).await;
+    let attachments: Api<Attachment> = Api::all(cluster.admin.clone());
+    let name = granted.metadata.name.clone().unwrap();
+    rig.until_gone("Attachment", &name, &attachments, || cluster.attachment(&name).is_some()).await;
+
+    rig.stall(CONTROLLER, "attachments");
+    rig.restart_and_wait(CONTROLLER).await;
+    // What the earlier leader had granted for a claim that is gone by now.
+    let metadata =
+        ObjectMeta { name: Some(name), finalizers: granted.metadata.finalizers, ..ObjectMeta::default() };
+    let again = Attachment { metadata, spec: granted.spec, status: None };
+    attachments.create(&PostParams::default(), &again).await.unwrap();
+    rig.make_claim(&volume_claim(&all[1], &all[1], NODE)).await;
+    let message = rig.until_told(&all[1], "Ready", "False", "NodeNotUsable").await;
+    assert!(message.contains("limit of volumes"), "{message}");
+    rig.unstall(CONTROLLER, "attachments");
+    rig.until_ready(&all[1]).await;
+    rig.remove(&all[1..], &all).await;
 }
 
 pub async fn a_node_that_is_back_in_service_takes_who_waited(cluster: Arc<Cluster>) {
