@@ -77,8 +77,9 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
     let known = Arc::new(Known::new(args.site(), args.calls.deadlines().longest(), lingers));
     events::connect(&known);
     let candidate = Candidate { lease: args.lease_name.clone(), identity };
+    let changed = standby::told_of(&known.lease_cache, &args.lease_name);
     let (election, leadership) =
-        Election::new(lease_api.clone(), candidate, Timing::default(), known.caution.clone());
+        Election::new(lease_api.clone(), candidate, Timing::default(), known.caution.clone(), changed);
     let ctx = Arc::new(Context {
         known,
         persistent_volumes: PersistentVolumes::new(client.clone()),
@@ -210,7 +211,8 @@ async fn work(ctx: &Arc<Context>, workers: usize, stop: impl Future<Output = ()>
     beside.spawn(agent_leases::remove(Arc::clone(ctx)));
     beside.spawn(missing::look(Arc::clone(ctx)));
     queue::run(Arc::clone(&ctx.queue), workers, worker, ctx.metrics.panics.clone(), ended).await;
-    drop(beside);
+    // Whoever leads next begins when the Lease is given up.
+    beside.shutdown().await;
     ctx.metrics.leading.set(0);
 }
 

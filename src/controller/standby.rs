@@ -1,16 +1,34 @@
-//! What a process that does not lead keeps of the events that it sees: nobody works on its queue until it does.
+//! What a process that does not lead makes of the events that it sees: how it learns that it may, and what it keeps of them, since
+//! nobody works on its queue until it does.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use tokio::sync::Notify;
 
 use super::caches::{BY_CONTENT, BY_VOLUME};
 use super::key::{Key, VolumeKey};
 use super::known::Known;
 use crate::api::provision::{ProvisionedFor, provisioned_name};
 use crate::k8s::Named;
+use crate::k8s::cache::Cache;
 
 /// Time between looks for what is gone.
 pub(crate) const PAUSE: Duration = Duration::from_secs(600);
+
+/// What tells that the Lease of this name has changed.
+pub(crate) fn told_of(leases: &Cache<Lease>, name: &str) -> Arc<Notify> {
+    let (changed, name) = (Arc::<Notify>::default(), name.to_owned());
+    let tell = changed.clone();
+    leases.on_change(move |before, after| {
+        if after.or(before).is_some_and(|lease| lease.metadata.name.as_ref() == Some(&name)) {
+            tell.notify_one();
+        }
+    });
+    changed
+}
 
 /// Drops the keys of what is gone: each object that comes and goes would leave one. What a process that begins to watch now would do
 /// something about is kept.

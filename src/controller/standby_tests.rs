@@ -1,6 +1,7 @@
 use std::mem::discriminant;
 use std::sync::Arc;
 
+use futures::FutureExt as _;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -133,4 +134,24 @@ async fn what_is_gone_is_dropped() {
     let mut left = queued(&known).await;
     left.retain(|key| key.about() != "Plugin");
     assert_eq!(left, HashSet::from([key_of("a", "data")]));
+}
+
+#[test]
+fn the_leaders_lease_is_told_of_and_no_other() {
+    let known = watched();
+    let changed = told_of(&known.lease_cache, "moor-controller");
+    let is_told = || changed.notified().now_or_never().is_some();
+    let lease = |name: &str, version: u32| -> Lease {
+        read(
+            json!({ "metadata": { "name": name, "namespace": known.namespace, "uid": name, "resourceVersion": version.to_string() } }),
+        )
+    };
+    known.lease_cache.apply(lease("moor-agent-node-1", 1));
+    assert!(!is_told(), "of an agent");
+    known.lease_cache.apply(lease("moor-controller", 2));
+    assert!(is_told() && !is_told(), "once");
+    known.lease_cache.apply(lease("moor-controller", 3));
+    assert!(is_told(), "of a renewal");
+    known.lease_cache.remove_confirmed("moor-controller");
+    assert!(is_told(), "that it is gone");
 }

@@ -12,8 +12,8 @@ from ..trace import Kill
 from ..world import World, expect
 
 COUNT = 6
-# The Lease lasts 15 s, and a candidate looks every 2 s.
-TAKEOVER = 20
+# The Lease lasts 13 s, and a candidate is told of each renewal.
+TAKEOVER = 15
 
 
 @scenario("the leader is killed while claims are pending, and the standby takes over", limit=150)

@@ -1,12 +1,14 @@
 //! Leader election by client-go's protocol.
 //!
-//! A candidate waits until it has seen the Lease unchanged for its duration. A leader renews every
-//! [`Timing::retry`] and counts itself as leader only for [`Timing::renew_deadline`] after the moment
-//! *before* its last successful request was sent: every other candidate saw that renewal later, and
-//! waits longer. So [`Leadership::is_leading`] turns false before anybody else can lead, also if
-//! this process was frozen. A machine that was suspended is the exception: its monotonic clock stood still, and a leader
-//! that wakes on it believes for up to the rest of its deadline that it leads. Writes that are under way then, or begin
-//! then, are guarded by resourceVersion and by names (rule R6), so nothing of what another leader did is undone.
+//! A candidate waits until it has seen the Lease unchanged for its duration. It looks when it is told that the Lease has
+//! changed, so that it counts from that moment on and not from its next look; and now and then without that.
+//!
+//! A leader renews every [`Timing::retry`] and counts itself as leader only for [`Timing::renew_deadline`] after the moment
+//! *before* its last successful request was sent: every other candidate saw that renewal later, and waits longer. So
+//! [`Leadership::is_leading`] turns false before anybody else can lead, also if this process was frozen. A machine that was
+//! suspended is the exception: its monotonic clock stood still, and a leader that wakes on it believes for up to the rest of
+//! its deadline that it leads. Writes that are under way then, or begin then, are guarded by resourceVersion and by names
+//! (rule R6), so nothing of what another leader did is undone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +19,8 @@ use k8s_openapi::{
 };
 use rand::Rng;
 use tokio::{
-    sync::watch,
-    time::{Instant, sleep, sleep_until, timeout_at},
+    sync::{Notify, watch},
+    time::{Instant, sleep_until, timeout, timeout_at},
 };
 use tracing::{error, info, warn};
 
@@ -37,10 +39,11 @@ pub struct Timing {
 }
 
 impl Default for Timing {
-    /// client-go's 15 s, 10 s and 2 s.
+    /// client-go's 10 s and 2 s, and 13 s instead of its 15: with the time that a new leader takes, claims are Ready again
+    /// within 15 (docs/adr/0066-a-standby-is-told-of-each-renewal.md).
     fn default() -> Self {
         Self {
-            lease: Duration::from_secs(15),
+            lease: Duration::from_secs(13),
             renew_deadline: Duration::from_secs(10),
             retry: Duration::from_secs(2),
         }
@@ -123,6 +126,7 @@ pub struct Election<L> {
     candidate: Candidate,
     timing: Timing,
     handover: Arc<dyn Handover>,
+    changed: Arc<Notify>,
     observed: Option<Observed>,
     /// The newest version of the Lease that the API server has shown.
     newest: u64,
@@ -145,15 +149,18 @@ struct Observed {
 }
 
 impl<L: Leases> Election<L> {
-    /// An election in which this process is the candidate.
+    /// An election in which this process is the candidate. Whoever sees that the Lease has changed says so by `changed`;
+    /// whether it may be taken does not depend on that.
     pub fn new(
         leases: L,
         candidate: Candidate,
         timing: Timing,
         handover: Arc<dyn Handover>,
+        changed: Arc<Notify>,
     ) -> (Self, Leadership) {
         let (until, receiver) = watch::channel(None);
-        let election = Self { leases, candidate, timing, handover, observed: None, newest: 0, until };
+        let election =
+            Self { leases, candidate, timing, handover, changed, observed: None, newest: 0, until };
         (election, Leadership { until: receiver })
     }
 
@@ -200,7 +207,9 @@ impl<L: Leases> Election<L> {
             let pause = self.timing.retry.mul_f64(jitter);
             // Not later than at the moment from which on it may be taken.
             let left = self.expires_in().filter(|left| !left.is_zero());
-            sleep(left.map_or(pause, |left| left.min(pause))).await;
+            let pause = left.map_or(pause, |left| left.min(pause));
+            // Whether it was told or the time is over: it looks.
+            let _ = timeout(pause, self.changed.notified()).await;
         }
     }
 
@@ -249,7 +258,8 @@ impl<L: Leases> Election<L> {
         if changed {
             self.observed = Some(Observed { lease: lease.clone(), at: Instant::now() });
         }
-        if !holder(&lease).is_empty() && !self.is_ours(&lease) && !self.has_expired() {
+        // One that was given up lasts a second: what was done last is seen by then, as a rule.
+        if !self.is_ours(&lease) && !self.has_expired() {
             return Ok(Attempt::NotOurs);
         }
         if !leading && !self.handover.knows(&lease) {

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::sleep;
+use tokio::{sync::Notify, time::sleep};
 
 use super::*;
 use crate::k8s::error::Request;
@@ -34,6 +34,7 @@ struct State {
     lease: Option<Lease>,
     version: u64,
     writes: u64,
+    changes: Vec<Arc<Notify>>,
 }
 
 impl FakeLeases {
@@ -60,6 +61,13 @@ impl FakeLeases {
 
     pub fn writes(&self) -> u64 {
         self.state.lock().unwrap().writes
+    }
+
+    /// What tells a candidate that the Lease has changed.
+    pub fn changes(&self) -> Arc<Notify> {
+        let changed = Arc::<Notify>::default();
+        self.state.lock().unwrap().changes.push(changed.clone());
+        changed
     }
 
     /// Sets it back to what it was.
@@ -102,6 +110,7 @@ impl State {
         lease.metadata.resource_version = Some(self.version.to_string());
         lease.metadata.uid = Some("u".into());
         self.lease = Some(lease.clone());
+        self.changes.iter().for_each(|changed| changed.notify_one());
         lease
     }
 }

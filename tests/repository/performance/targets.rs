@@ -259,7 +259,7 @@ pub const TARGETS: &[Target] = &[
     Target { what: "ready after `kill -9`, beside 10,000 claims", asked: "≤ 3 s", found: restart },
     Target {
         what: "time without a claim that becomes Ready, after `kill -9` of the leader with 10,000 or more on their way",
-        asked: "≤ 15 s, for which a Lease counts",
+        asked: "≤ 15 s",
         found: silence,
     },
     Target {
