@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::ResourceExt as _;
+use kube::{Api, Resource as _, ResourceExt as _};
 
 use super::active;
 use super::caches::BY_PLUGIN;
@@ -21,6 +21,8 @@ use crate::api::conditions::{self, DEPLOYED, Desired, READY, REMOVABLE, Reason};
 use crate::api::names::agent_of_lease;
 use crate::api::{Plugin, PluginInstance};
 use crate::heartbeat::{AgentOnNode, Sockets};
+use crate::k8s::read::list_live;
+use crate::k8s::unreadable::Sent;
 use crate::k8s::{ApiError, Next};
 use crate::plugin::{Around, Runs, aggregate, in_order, older, pods_served, withdrawal};
 
@@ -125,6 +127,21 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
             error.next()
         }
     }
+}
+
+/// Takes in the Plugins as they are, for a process that begins to lead. What an earlier leader has written for one that no watch
+/// has told of yet would be taken away, or written as it was.
+pub(crate) async fn take_in_all(ctx: &Context) -> Result<(), ApiError> {
+    let known = ctx.plugins.all();
+    let live = list_live::<Sent<Plugin>>(&Api::all(ctx.client.clone()), None).await?;
+    let is_there = |uid: &str| live.iter().any(|one| one.meta().uid.as_deref() == Some(uid));
+    for gone in known.iter().filter_map(|plugin| plugin.uid()).filter(|uid| !is_there(uid)) {
+        ctx.plugins.remove_confirmed(&gone);
+    }
+    for plugin in live.into_iter().filter_map(|Sent(one)| one.ok()) {
+        ctx.plugins.apply(plugin);
+    }
+    Ok(())
 }
 
 /// Takes off what an earlier installation has left, by which Pods are not served.

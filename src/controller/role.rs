@@ -143,6 +143,14 @@ async fn begin(ctx: &Context, lease: &str) {
     }
 }
 
+/// Reads what has to be known as it is before anything is decided.
+async fn take_over(ctx: &Context) {
+    while let Err(error) = plugins::take_in_all(ctx).await {
+        tracing::warn!("{error}");
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
 fn watches(ctx: &Context, namespace: &str) -> JoinSet<WentBack> {
     let mut watches = Watches::new(ctx.client.clone(), ctx.metrics.watch_restarts.clone());
     watches.all(&ctx.plugins);
@@ -188,6 +196,11 @@ async fn work(ctx: &Arc<Context>, workers: usize, stop: impl Future<Output = ()>
     tokio::select! {
         () = &mut stop => return,
         leading = stand_by(ctx) => if !leading { return },
+    }
+    tokio::select! {
+        () = &mut stop => return,
+        () = ctx.leadership.lost() => return,
+        () = take_over(ctx) => {}
     }
     tracing::info!("leading");
     ctx.led_since.get_or_init(Timestamp::now);
@@ -244,7 +257,7 @@ type NodeDegree = (Degree, Vec<HeardAgent>);
 
 type Degrees = HashMap<AgentOnNode, NodeDegree>;
 
-/// Time between attempts to read the Leases at the start.
+/// Time between attempts to read what has to be known at the start.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// How often silence is looked for. Time passing is no event, so somebody has to ask.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt as _};
@@ -277,6 +278,55 @@ async fn an_import_that_was_not_begun_goes_with_its_plugin(cluster: Arc<Cluster>
     rig.until_volume_gone("theirs").await;
 }
 
+/// Says in the Lease who leads, and for how long that counts.
+async fn give_lease(rig: &Rig, who: &str, seconds: u32) {
+    let leases: Api<Lease> = Api::namespaced(rig.cluster.admin.clone(), NAMESPACE);
+    let spec = json!({"holderIdentity": who, "leaseDurationSeconds": seconds});
+    leases
+        .patch("moor-controller", &PatchParams::default(), &Patch::Merge(json!({"spec": spec})))
+        .await
+        .unwrap();
+}
+
+/// A leader that gives its Lease back has written in its last moment what the next one has not heard of.
+async fn what_an_earlier_leader_has_written_is_not_taken_back(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    rig.make_plugin_named(NAME, json!({"node": {"template": pod_template("a:1")}})).await;
+    rig.make_plugin_named("gone.test", json!({"node": {"template": pod_template("a:1")}})).await;
+    until_images(&rig, None, Some("a:1")).await;
+    until_said(&rig, "RollingOut", "kubectl get pods").await;
+    rig.until_plugin_says("gone.test", DEPLOYED, "RollingOut", &[]).await;
+    rig.stop(CONTROLLER).await;
+    give_lease(&rig, "another", 3600).await;
+    let watched = rig.lead(CONTROLLER, &cluster.admin);
+    rig.run(CONTROLLER);
+    rig.until_watching(CONTROLLER, &watched).await;
+    rig.stall(CONTROLLER, "plugins");
+    change(&rig, json!({"node": {"template": pod_template("a:2")}})).await;
+    let rolled = Patch::Strategic(json!({"spec": {"template": pod_template("a:2")}}));
+    let name = "plugin-run.test-node";
+    let rolled = daemon_sets(&rig).patch(name, &PatchParams::default(), &rolled).await.unwrap();
+    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    rig.plugin_api().patch("gone.test", &PatchParams::default(), &free).await.unwrap();
+    rig.plugin_api().delete("gone.test", &DeleteParams::default()).await.unwrap();
+    give_lease(&rig, "", 1).await;
+    let wanted = rig.plugin_api().get(NAME).await.unwrap().metadata.generation;
+    rig.until_plugin(NAME, "is seen as it is", |plugin| {
+        (plugin.status.as_ref()?.observed_generation == wanted).then_some(())
+    })
+    .await;
+    let found = daemon_sets(&rig).get(name).await.unwrap();
+    assert_eq!(found.metadata.generation, rolled.metadata.generation);
+    rig.poll("nothing runs for a Plugin that is gone", || async {
+        daemon_sets(&rig).get_opt("plugin-gone.test-node").await.unwrap().is_none()
+    })
+    .await;
+    rig.unstall(CONTROLLER, "plugins");
+    rig.plugin_api().delete(NAME, &DeleteParams::default()).await.unwrap();
+    rig.until_plugin_is_gone(NAME).await;
+    collect(&rig).await;
+}
+
 /// The cases of this file.
 pub const CASES: &[Case] = cases![
     what_a_plugin_declares_is_written_and_put_right,
@@ -284,4 +334,5 @@ pub const CASES: &[Case] = cases![
     a_plugin_is_kept_while_its_driver_is_needed,
     a_deleted_plugin_that_others_hold_runs_nothing,
     an_import_that_was_not_begun_goes_with_its_plugin,
+    what_an_earlier_leader_has_written_is_not_taken_back,
 ];
