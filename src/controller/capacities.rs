@@ -161,7 +161,9 @@ async fn settle(
         (CapacityStep::Correct(after), Some(found)) => {
             ctx.writer.update(&ctx.csi_capacities, found, &**after).await.map(drop)
         }
-        (CapacityStep::Delete, Some(found)) => ctx.writer.delete_in(&ctx.csi_capacities, found).await,
+        (CapacityStep::Delete, Some(found)) => {
+            ctx.writer.delete_in(&ctx.csi_capacities, found).await.map(drop)
+        }
         (CapacityStep::Nothing | CapacityStep::Correct(_) | CapacityStep::Delete, _) => Ok(()),
     }
 }
@@ -236,7 +238,12 @@ async fn take_away(ctx: &Context, plugin: &str, plan: &CapacityPlan) -> Result<(
         let is_wanted = object.metadata.name.as_deref().is_some_and(|name| wanted.contains(name));
         !is_wanted && object.metadata.deletion_timestamp.is_none()
     });
-    all(ctx, &left, |object| ctx.writer.delete_in(&ctx.csi_capacities, &**object)).await
+    all(
+        ctx,
+        &left,
+        |object| async move { ctx.writer.delete_in(&ctx.csi_capacities, &**object).await.map(drop) },
+    )
+    .await
 }
 
 /// Makes writes, some at a time. One that fails keeps none of the others.

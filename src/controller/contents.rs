@@ -173,24 +173,27 @@ async fn leave(ctx: &Context, snapshot: &Snapshot) -> Result<(), ApiError> {
     let handle = snapshot.handle().unwrap_or_default();
     let name = snapshot.metadata.name.as_deref();
     tracing::warn!(snapshot = name, handle, "its content was removed by force; the storage stays");
-    delete(ctx, snapshot, DeletionPolicy::Retain).await
+    delete(ctx, snapshot, DeletionPolicy::Retain).await.map(drop)
 }
 
-/// Writes what is to become of the storage, and deletes the Snapshot.
-async fn delete(ctx: &Context, snapshot: &Snapshot, policy: DeletionPolicy) -> Result<(), ApiError> {
+/// Writes what is to become of the storage, and deletes the Snapshot. Returns whether it is there to do so: one that an earlier
+/// leader has seen the end of is not.
+async fn delete(ctx: &Context, snapshot: &Snapshot, policy: DeletionPolicy) -> Result<bool, ApiError> {
     let mut after = snapshot.clone();
     after.spec.deletion_policy = Some(policy);
     let is_written = ctx.writer.update(&ctx.snapshots, snapshot, &after).await?;
-    if snapshot.metadata.deletion_timestamp.is_none() {
-        // What was written was as it was seen.
-        if is_written {
-            ctx.writer.delete_in(&ctx.snapshots, snapshot).await?;
-        } else {
-            ctx.writer.delete_as_seen(&ctx.snapshots, snapshot).await?;
-        }
-        tracing::info!(snapshot = snapshot.metadata.name, ?policy, "deleted");
+    // What is gone when it is written leaves the cache.
+    let is_there = ctx.snapshots.by_uid(snapshot.metadata.uid.as_deref().unwrap_or_default()).is_some();
+    if snapshot.metadata.deletion_timestamp.is_some() || !is_there {
+        return Ok(is_there);
     }
-    Ok(())
+    tracing::info!(snapshot = snapshot.metadata.name, ?policy, "deleted");
+    // What was written was as it was seen.
+    if is_written {
+        ctx.writer.delete_in(&ctx.snapshots, snapshot).await
+    } else {
+        ctx.writer.delete_as_seen(&ctx.snapshots, snapshot).await
+    }
 }
 
 /// The Snapshot of a content's name, as it is now where the cache has none.
@@ -291,8 +294,7 @@ async fn go_on<C: Heeded>(ctx: &Context, key: &Key, live: &C) -> Result<Option<N
             Ok(None)
         }
         (Content::DeleteSnapshot(policy), Some(snapshot)) => {
-            delete(ctx, snapshot, policy).await?;
-            if policy == DeletionPolicy::Delete {
+            if delete(ctx, snapshot, policy).await? && policy == DeletionPolicy::Delete {
                 ctx.provisioning.ordered(key, uid);
             }
             Ok(None)

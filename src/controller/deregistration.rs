@@ -22,7 +22,7 @@ pub(crate) async fn deregister(ctx: &Context) {
         let (name, node) = (instance.metadata.name.as_deref(), &instance.spec.node_name);
         // If nobody has written it since: its driver may be back.
         match ctx.writer.delete_as_seen(&ctx.instances, &*instance).await {
-            Ok(()) => {
+            Ok(_) => {
                 let who = if has_agent(&instance) { "no process of it" } else { "no agent of moor's" };
                 let words = format!(
                     "the driver has left node {node}: {who} was there for a while, and nothing of it is in use there"

@@ -274,7 +274,7 @@ async fn go_on(
 /// is not repeated to find out.
 async fn abandon(ctx: &Context, volume: &Volume) -> Result<(), ApiError> {
     if !is_untouched(volume) {
-        return delete(ctx, volume, DeletionPolicy::Delete, None).await;
+        return delete(ctx, volume, DeletionPolicy::Delete, None).await.map(drop);
     }
     let api: Api<Volume> = ctx.writer.api(&ctx.namespace);
     let name = volume.metadata.name.as_deref().unwrap_or_default();
@@ -305,29 +305,32 @@ fn is_untouched(volume: &Volume) -> bool {
     volume.state() == VolumeState::Pending && !volume.may_exist() && volume.rejected().is_none()
 }
 
-/// Writes what is to become of a Volume's storage and for which PersistentVolume's end, and deletes the Volume.
+/// Writes what is to become of a Volume's storage and for which PersistentVolume's end, and deletes the Volume. Returns whether it
+/// is there to do so: one that an earlier leader has seen the end of is not.
 pub(crate) async fn delete(
     ctx: &Context,
     volume: &Volume,
     policy: DeletionPolicy,
     reclaimed_for: Option<&str>,
-) -> Result<(), ApiError> {
+) -> Result<bool, ApiError> {
     let mut after = volume.clone();
     after.spec.deletion_policy = Some(policy);
     if let Some(name) = reclaimed_for {
         after.spec.reclaimed_for = Some(name.to_owned());
     }
     let is_written = ctx.writer.update(&ctx.volumes, volume, &after).await?;
-    if volume.metadata.deletion_timestamp.is_none() {
-        // What was written was as it was seen.
-        if is_written {
-            ctx.writer.delete_in(&ctx.volumes, volume).await?;
-        } else {
-            ctx.writer.delete_as_seen(&ctx.volumes, volume).await?;
-        }
-        tracing::info!(volume = volume.metadata.name, ?policy, "deleted");
+    // What is gone when it is written leaves the cache.
+    let is_there = ctx.volumes.by_uid(volume.metadata.uid.as_deref().unwrap_or_default()).is_some();
+    if volume.metadata.deletion_timestamp.is_some() || !is_there {
+        return Ok(is_there);
     }
-    Ok(())
+    tracing::info!(volume = volume.metadata.name, ?policy, "deleted");
+    // What was written was as it was seen.
+    if is_written {
+        ctx.writer.delete_in(&ctx.volumes, volume).await
+    } else {
+        ctx.writer.delete_as_seen(&ctx.volumes, volume).await
+    }
 }
 
 /// Writes on the Volume that its PersistentVolume is there: from now on that one's end is the Volume's.

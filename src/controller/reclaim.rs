@@ -110,8 +110,8 @@ async fn act(ctx: &Context, ending: Ending<'_>, step: Reclaim) -> Result<Option<
         Reclaim::DeleteVolume(policy) => {
             if let Found::There(volume, _) = found {
                 let is_for = Some(name).filter(|_| policy == DeletionPolicy::Delete);
-                provision::delete(ctx, volume, policy, is_for).await?;
-                if is_for.is_some() {
+                let is_there = provision::delete(ctx, volume, policy, is_for).await?;
+                if is_there && is_for.is_some() {
                     ctx.provisioning.ordered(&Key::PersistentVolume(name.to_owned()), uid);
                 }
             }

@@ -151,7 +151,7 @@ async fn end(ctx: &Context, plugin: &Plugin, pod: &LeanPod, why: &str) -> bool {
     let name = pod.name_any();
     let words = format!("Pod {name} on node {node} is ended, and another one takes its place: {why}");
     match ctx.writer.delete_in(&ctx.workloads.pods, pod).await {
-        Ok(()) => {
+        Ok(_) => {
             tracing::warn!(plugin = plugin.name_any(), "{words}");
             ctx.recorder.publish(plugin, EventReason::Restarted, "Restart", &words).await;
             true

@@ -219,7 +219,7 @@ fn taken<K: Written>(namespace: &str, name: &str) -> String {
 async fn remove<K: Written>(ctx: &Context, cache: &Cache<K>, found: Option<&Arc<K>>) -> Result<(), ApiError> {
     let Some(found) = found else { return Ok(()) };
     tracing::info!(name = found.name_any(), "{} is not wanted any more", K::kind(&()));
-    ctx.writer.delete_in(cache, &**found).await
+    ctx.writer.delete_in(cache, &**found).await.map(drop)
 }
 
 /// Takes away what is left of a Plugin that is gone, as when its finalizer was taken off by hand.

@@ -90,14 +90,14 @@ impl Writer {
         answered(&api, cache, object, answer).await
     }
 
-    /// Deletes the object with this UID, whatever its version. Its finalizers keep it.
-    pub async fn delete_in<K: Written>(&self, cache: &Cache<K>, object: &K) -> Result<(), ApiError> {
+    /// Deletes the object with this UID, whatever its version. Returns whether its finalizers keep it.
+    pub async fn delete_in<K: Written>(&self, cache: &Cache<K>, object: &K) -> Result<bool, ApiError> {
         let conditions = Preconditions { uid: object.uid(), resource_version: None };
         self.delete_if(cache, object, conditions).await
     }
 
-    /// Deletes the object if nobody has written it since it was seen. Its finalizers keep it.
-    pub async fn delete_as_seen<K: Written>(&self, cache: &Cache<K>, object: &K) -> Result<(), ApiError> {
+    /// Deletes the object if nobody has written it since it was seen. Returns whether its finalizers keep it.
+    pub async fn delete_as_seen<K: Written>(&self, cache: &Cache<K>, object: &K) -> Result<bool, ApiError> {
         let conditions = Preconditions { uid: object.uid(), resource_version: object.resource_version() };
         self.delete_if(cache, object, conditions).await
     }
@@ -107,17 +107,17 @@ impl Writer {
         cache: &Cache<K>,
         object: &K,
         conditions: Preconditions,
-    ) -> Result<(), ApiError> {
+    ) -> Result<bool, ApiError> {
         let api = self.api_of(object);
         let answer = match self.delete(&api, &object.name_any(), conditions).await {
             Ok(Deleted::Gone) => {
                 forget(cache, object);
-                return Ok(());
+                return Ok(false);
             }
             Ok(Deleted::Marked(marked)) => Ok(Some(*marked)),
             Err(error) => Err(error),
         };
-        answered(&api, cache, object, answer).await.map(drop)
+        answered(&api, cache, object, answer).await
     }
 
     /// Takes `finalizer` off an object that is being deleted. Returns whether it had it.

@@ -6,7 +6,7 @@ use moor::api::Plugin;
 use moor::api::claim::VolumeClaimStatus;
 use moor::csi::Rpc;
 
-use super::{LOOK, PATIENCE, Rig, condition};
+use super::{Entry, Journal, LOOK, Outcome, PATIENCE, Rig, Write, condition};
 
 impl Rig {
     /// Waits until a claim's Ready condition has this reason, whatever its status. Returns its message.
@@ -41,6 +41,20 @@ impl Rig {
         };
         let what = format!("Volume {volume} says {reason} with {words:?}");
         self.cluster.until(&what, look, || self.story(volume)).await
+    }
+
+    /// Waits until a process has patched an object that is not there, after `since`.
+    pub async fn until_not_found(&self, actor: &str, (kind, name): (&str, &str), since: usize) {
+        let is_it = |write: &Write| {
+            write.verb == "PATCH" && (write.kind.as_str(), write.name.as_str()) == (kind, name)
+        };
+        let refused = |e: &Entry| {
+            let is_refused = e.outcome() == Some(Outcome::Answered(404));
+            e.actor == actor && is_refused && e.write().is_some_and(is_it)
+        };
+        let found = || (!self.journal.since(since, refused).is_empty()).then_some(());
+        let shown = || Journal::text(&self.journal.since(since, |e| e.write().is_some()));
+        self.cluster.until(&format!("{actor} patches what is not there of {kind}"), found, shown).await;
     }
 
     /// Waits until `look` finds something in a Plugin.

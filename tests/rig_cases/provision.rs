@@ -143,6 +143,7 @@ pub const CASES: &[Case] = cases![
     reclaim::the_last_of_two_decides,
     reclaim::one_that_is_removed_by_force_leaves_its_storage,
     reclaim::one_that_is_removed_by_force_stays_with_its_pod,
+    reclaim::an_order_to_nobody_has_deleted_nothing,
     reclaim::a_deletion_that_fails_is_told,
     static_volumes::one_goes_as_its_policy_says,
     static_volumes::whoever_thinks_better_of_it_in_time_keeps_the_storage,

@@ -197,6 +197,7 @@ pub const CASES: &[Case] = cases![
     there::one_that_csi_snapshotter_has_taken_is_taken_over,
     there::one_of_a_volume_that_nobody_has_asked_for_is_taken,
     there::what_somebody_deletes_by_hand_is_made_anew,
+    there::an_order_to_nobody_has_deleted_nothing,
     there::a_content_that_is_removed_by_force_leaves_its_storage,
     there::secrets_are_those_of_the_class,
     there::a_users_volume_is_snapshotted_by_its_owner,

@@ -185,6 +185,34 @@ pub async fn one_that_is_removed_by_force_stays_with_its_pod(cluster: Arc<Cluste
     rig.assert_nothing_left().await;
 }
 
+/// The leader orders it of a Volume that is gone, with its lock, before any watch has told of that: nobody carries it out.
+pub async fn an_order_to_nobody_has_deleted_nothing(cluster: Arc<Cluster>) {
+    let (rig, _binder) = start(&cluster).await;
+    let name = rig.provisioned("v", "Delete").await;
+    rig.until_said(&name, "True", "PersistentVolumeMade").await;
+    let handle = rig.provisioned_api().get(&name).await.unwrap().status.unwrap().handle_name.unwrap();
+    let behind = ["volumes", "volumehandles"];
+    for kind in behind {
+        rig.stall(CONTROLLER, kind);
+    }
+    // As an earlier leader leaves it that has deleted the Volume, and not its storage.
+    let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    rig.provisioned_api().delete(&name, &DeleteParams::default()).await.unwrap();
+    rig.provisioned_api().patch(&name, &PatchParams::default(), &free).await.unwrap();
+    rig.handle_api().delete(&handle, &DeleteParams::default()).await.unwrap();
+    rig.handle_api().patch(&handle, &PatchParams::default(), &free).await.unwrap();
+    let since = rig.journal.now();
+    rig.delete_pvc("v").await;
+    rig.until_not_found(CONTROLLER, ("volumes", &name), since).await;
+    for kind in behind {
+        rig.unstall(CONTROLLER, kind);
+    }
+    rig.until_nothing_provisioned().await;
+    assert!(!rig.has_storage("v"));
+    assert_eq!(rig.count("v", Rpc::DeleteVolume), 1);
+    rig.assert_nothing_left().await;
+}
+
 pub async fn a_deletion_that_fails_is_told(cluster: Arc<Cluster>) {
     let (rig, _binder) = start(&cluster).await;
     let name = rig.provisioned("v", "Delete").await;

@@ -13,7 +13,7 @@ use super::super::provision::class;
 use super::super::snapshots::objects::sources;
 use super::start;
 use crate::rig::snapshot_kinds::snapshots;
-use crate::rig::{Cluster, Options, SPACE, at};
+use crate::rig::{CONTROLLER, Cluster, Options, SPACE, at};
 
 /// An administrator names the snapshot, and a user the content.
 pub async fn one_that_exists_is_registered_restored_and_deleted(cluster: Arc<Cluster>) {
@@ -136,6 +136,28 @@ pub async fn what_somebody_deletes_by_hand_is_made_anew(cluster: Arc<Cluster>) {
     scene.ask_for_restored("r", "s").await;
     scene.until_bound("r").await;
     scene.delete_vs("s").await;
+    scene.until_vs_gone("s").await;
+    scene.until_nothing_kept().await;
+    assert_eq!(scene.count("s", Rpc::DeleteSnapshot), 1);
+    assert!(scene.fake.backend().snapshots.is_empty());
+}
+
+/// The leader orders it of a Snapshot that is gone, before any watch has told of that: nobody carries it out.
+pub async fn an_order_to_nobody_has_deleted_nothing(cluster: Arc<Cluster>) {
+    let scene = start(&cluster, Options::default()).await;
+    scene.make_claim_of("v").await;
+    scene.make_snapshot_class("cold", "s", "Delete", json!({})).await;
+    scene.make_vs("s", "cold", "v").await;
+    let content = scene.until_vs_ready("s").await;
+    let name = format!("content-{}", content.metadata.uid.unwrap());
+    scene.stall(CONTROLLER, "snapshots");
+    let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    scene.kept_api().delete(&name, &DeleteParams::default()).await.unwrap();
+    scene.kept_api().patch(&name, &PatchParams::default(), &free).await.unwrap();
+    let since = scene.journal.now();
+    scene.delete_vs("s").await;
+    scene.until_not_found(CONTROLLER, ("snapshots", &name), since).await;
+    scene.unstall(CONTROLLER, "snapshots");
     scene.until_vs_gone("s").await;
     scene.until_nothing_kept().await;
     assert_eq!(scene.count("s", Rpc::DeleteSnapshot), 1);
