@@ -2,6 +2,7 @@
 //! and with it the Pods end that moor runs for the driver.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 use kube::{Api, ResourceExt as _};
 
@@ -9,7 +10,8 @@ use super::caches::BY_PLUGIN;
 use super::context::Context;
 use crate::api::conditions::first_few;
 use crate::api::{Attachment, FINALIZER, Plugin, PluginInstance, Snapshot, Volume, has_finalizer};
-use crate::k8s::{ApiError, read};
+use crate::k8s::ApiError;
+use crate::k8s::read::{Readable, look_through};
 
 /// Most objects that are named.
 const MOST: usize = 4;
@@ -53,57 +55,74 @@ pub(crate) async fn keep(ctx: &Context, plugin: &Plugin, has_none: bool) -> Resu
     ctx.writer.update(&ctx.plugins, plugin, &after).await.map(|_| Kept::Written)
 }
 
-/// As [`needed_by`], as the API server has it: what an earlier leader has made may not be in any cache yet.
-pub(crate) async fn is_needed(ctx: &Context, plugin: &str) -> Result<bool, ApiError> {
-    let client = || ctx.client.clone();
-    let volumes = read::list_live::<Volume>(&Api::all(client()), None).await?;
-    let snapshots = read::list_live::<Snapshot>(&Api::all(client()), None).await?;
-    let attachments = read::list_live::<Attachment>(&Api::all(client()), None).await?;
-    let instances = read::list_live::<PluginInstance>(&Api::all(client()), None).await?;
-    let is_of = |instance: &&PluginInstance| instance.spec.plugin_name == plugin;
-    Ok(volumes.iter().any(|volume| volume.spec.plugin_name == plugin && is_begun(volume))
-        || snapshots.iter().any(|snapshot| is_assigned_to(snapshot, plugin))
-        || attachments.iter().any(|attachment| attachment.spec.fixed.plugin_name == plugin)
-        || instances.iter().filter(is_of).any(reports))
+/// As [`needed_by`], also as the API server has it: what an earlier leader has made may not be in any cache yet.
+pub(crate) async fn needed_by_now(ctx: &Context, plugin: &str) -> Result<Option<String>, ApiError> {
+    let mut found = needed_by(ctx, plugin);
+    if found.is_none() {
+        found = first(ctx, |volume| by_volume(volume, plugin)).await?;
+    }
+    if found.is_none() {
+        found = first(ctx, |snapshot| by_snapshot(snapshot, plugin)).await?;
+    }
+    if found.is_none() {
+        found = first(ctx, |attachment| by_attachment(attachment, plugin)).await?;
+    }
+    if found.is_none() {
+        found = first(ctx, |instance| by_instance(instance, plugin)).await?;
+    }
+    Ok(found)
 }
 
-/// Whether its driver may have been asked for anything. What a deleted Plugin has not begun it never begins.
-fn is_begun(volume: &Volume) -> bool {
-    volume.spec.assignment.is_some()
+/// What is said of the first object of a kind of which something is said, of all that the API server has.
+async fn first<K: Readable>(
+    ctx: &Context,
+    said: impl Fn(&K) -> Option<String>,
+) -> Result<Option<String>, ApiError> {
+    let mut found = None;
+    let look = |object: K| {
+        found = said(&object);
+        if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    look_through(&Api::all(ctx.client.clone()), look).await?;
+    Ok(found)
 }
 
-/// Whether its driver may have been asked for a snapshot.
-fn is_assigned_to(snapshot: &Snapshot, plugin: &str) -> bool {
-    snapshot.spec.assignment.as_ref().is_some_and(|assignment| assignment.plugin_name == plugin)
+/// A Volume for which the driver may have been asked for something. What a deleted Plugin has not begun it never begins.
+fn by_volume(volume: &Volume, plugin: &str) -> Option<String> {
+    let is_begun = volume.spec.plugin_name == plugin && volume.spec.assignment.is_some();
+    is_begun.then(|| format!("Volume {}/{}", volume.namespace().unwrap_or_default(), volume.name_any()))
 }
 
-/// Whether an instance reports mounts that no object accounts for, or waits to undo something.
-fn reports(instance: &PluginInstance) -> bool {
-    instance.status.as_ref().is_some_and(|status| !status.is_clean())
+/// A Snapshot that the driver may have been asked for.
+fn by_snapshot(snapshot: &Snapshot, plugin: &str) -> Option<String> {
+    let assignment = snapshot.spec.assignment.as_ref().filter(|assignment| assignment.plugin_name == plugin);
+    assignment
+        .map(|_| format!("Snapshot {}/{}", snapshot.namespace().unwrap_or_default(), snapshot.name_any()))
+}
+
+/// The Volume of an Attachment, which may have been removed by force.
+fn by_attachment(attachment: &Attachment, plugin: &str) -> Option<String> {
+    let volume = &attachment.spec.volume;
+    (attachment.spec.fixed.plugin_name == plugin)
+        .then(|| format!("Volume {}/{}", volume.namespace, volume.name))
+}
+
+/// An instance that reports mounts that no object accounts for, or waits to undo something.
+fn by_instance(instance: &PluginInstance, plugin: &str) -> Option<String> {
+    let reports = instance.status.as_ref().is_some_and(|status| !status.is_clean());
+    (instance.spec.plugin_name == plugin && reports)
+        .then(|| format!("what PluginInstance {} reports as mounted", instance.name_any()))
 }
 
 /// What has to be unmounted, detached or deleted by the driver of a Plugin, in words.
 pub(crate) fn needed_by(ctx: &Context, plugin: &str) -> Option<String> {
     let mut all = BTreeSet::new();
-    for volume in ctx.volumes.by_index(BY_PLUGIN, plugin).iter().filter(|volume| is_begun(volume)) {
-        all.insert(format!("Volume {}/{}", volume.namespace().unwrap_or_default(), volume.name_any()));
-    }
-    for snapshot in ctx.snapshots.by_index(BY_PLUGIN, plugin) {
-        if is_assigned_to(&snapshot, plugin) {
-            let namespace = snapshot.namespace().unwrap_or_default();
-            all.insert(format!("Snapshot {namespace}/{}", snapshot.name_any()));
-        }
-    }
-    // The Volume of one may have been removed by force.
-    for attachment in ctx.attachments.by_index(BY_PLUGIN, plugin) {
-        let volume = &attachment.spec.volume;
-        all.insert(format!("Volume {}/{}", volume.namespace, volume.name));
-    }
-    for instance in ctx.instances.by_index(BY_PLUGIN, plugin) {
-        if reports(&instance) {
-            all.insert(format!("what PluginInstance {} reports as mounted", instance.name_any()));
-        }
-    }
+    all.extend(ctx.volumes.by_index(BY_PLUGIN, plugin).iter().filter_map(|one| by_volume(one, plugin)));
+    all.extend(ctx.snapshots.by_index(BY_PLUGIN, plugin).iter().filter_map(|one| by_snapshot(one, plugin)));
+    all.extend(
+        ctx.attachments.by_index(BY_PLUGIN, plugin).iter().filter_map(|one| by_attachment(one, plugin)),
+    );
+    all.extend(ctx.instances.by_index(BY_PLUGIN, plugin).iter().filter_map(|one| by_instance(one, plugin)));
     let words = first_few(all.iter().map(String::as_str), MOST);
     (!words.is_empty()).then_some(words)
 }

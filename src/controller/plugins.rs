@@ -15,7 +15,7 @@ use super::known::Known;
 use super::nodes::is_in_service;
 use super::observe::is_selected;
 use super::orphans;
-use super::plugin_deletion::{self, Kept};
+use super::plugin_deletion::{self, Kept, needed_by_now};
 use super::workloads::{self, AGAIN, Wants};
 use crate::api::conditions::{self, DEPLOYED, Desired, READY, REMOVABLE, Reason};
 use crate::api::names::agent_of_lease;
@@ -172,11 +172,20 @@ struct Driver {
 /// Has the driver run as its Plugin declares, and keeps the Plugin while that is needed. Returns None if the Plugin was written.
 async fn run_driver(ctx: &Context, plugin: &Plugin, is_older: bool) -> Result<Option<Driver>, ApiError> {
     let name = plugin.name_any();
+    let mut left = None;
     let (wants, removable) = match plugin_deletion::keep(ctx, plugin, false).await? {
         Kept::Written => return Ok(None),
         Kept::AsItIs if is_older => (Wants::Left, None),
-        Kept::AsItIs => (Wants::Declared, None),
-        Kept::Ends if plugin_deletion::is_needed(ctx, &name).await? => (Wants::Kept, None),
+        Kept::AsItIs => {
+            if workloads::has_undeclared(ctx, plugin) {
+                left = in_use(ctx, &name).await;
+            }
+            (if left.is_some() { Wants::Kept } else { Wants::Declared }, None)
+        }
+        Kept::Ends if needed_by_now(ctx, &name).await?.is_some() => {
+            ctx.queue.add_after(Key::Plugin(name.clone()), AGAIN);
+            (Wants::Kept, None)
+        }
         Kept::Ends => (Wants::Nothing, None),
         Kept::Waits(who) => {
             let words = format!("the Plugin is deleted, and stays until it is not needed for {who}");
@@ -186,19 +195,22 @@ async fn run_driver(ctx: &Context, plugin: &Plugin, is_older: bool) -> Result<Op
     let runs = workloads::settle(ctx, plugin, wants).await?;
     // Once more: a Volume may have been begun since.
     let ends = matches!(wants, Wants::Nothing) && runs.is_nothing();
-    let ends = ends && !plugin_deletion::is_needed(ctx, &name).await?;
+    let ends = ends && needed_by_now(ctx, &name).await?.is_none();
     if ends && matches!(plugin_deletion::keep(ctx, plugin, true).await?, Kept::Written) {
         return Ok(None);
     }
-    let is_left = plugin.spec.controller.is_none() && runs.controller.wanted().is_some()
-        || plugin.spec.node.is_none() && runs.node.wanted().is_some();
-    let needed = (is_left && removable.is_none()).then(|| plugin_deletion::needed_by(ctx, &name)).flatten();
-    let left = needed.map(|who| {
-        ctx.queue.add_after(Key::Plugin(name), AGAIN);
-        let words = format!("what the Plugin declares no more runs on until it is not needed for {who}");
-        Desired::new(Reason::PluginInUse, words)
-    });
     Ok(Some(Driver { runs, left, removable }))
+}
+
+/// That what the Plugin declares no more runs on, if anybody may need it. Whoever it is may not ask for another pass in the end.
+async fn in_use(ctx: &Context, name: &str) -> Option<Desired> {
+    let until = match needed_by_now(ctx, name).await {
+        Ok(needed) => format!("it is not needed for {}", needed?),
+        Err(error) => format!("it can be found out who needs it: {error}"),
+    };
+    ctx.queue.add_after(Key::Plugin(name.to_owned()), AGAIN);
+    let words = format!("what the Plugin declares no more runs on until {until}");
+    Some(Desired::new(Reason::PluginInUse, words))
 }
 
 /// What the agents that are heard have found, by their nodes.

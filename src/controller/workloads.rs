@@ -44,11 +44,11 @@ pub(crate) fn changed<K: Cached>(known: &Known, before: Option<&Arc<K>>, after: 
 /// What is to become of a Plugin's workloads.
 #[derive(Clone, Copy)]
 pub(crate) enum Wants {
-    /// They are to be as it declares. What it declares no more stays while it is needed.
+    /// They are to be as it declares, and what it declares no more is to go.
     Declared,
     /// They are left as they are: an older Plugin has the driver.
     Left,
-    /// They are to be as it declares, and none of them goes: the Plugin is deleted and its driver is needed.
+    /// They are to be as it declares, and none of them goes: the driver is needed.
     Kept,
     /// They are to go.
     Nothing,
@@ -69,6 +69,17 @@ pub(crate) async fn settle(ctx: &Context, plugin: &Plugin, wants: Wants) -> Resu
     let kind = Kind { cache: &all.daemon_sets, name: name_of, wants, put, count: of_daemon_set };
     let node = one(ctx, plugin, kind, wanted).await?;
     Ok(Runs { controller, node, unheard: unheard(ctx, &name) })
+}
+
+/// Whether there is a workload that the Plugin declares no more.
+pub(crate) fn has_undeclared(ctx: &Context, plugin: &Plugin) -> bool {
+    let (all, name) = (&ctx.workloads, plugin.name_any());
+    let namespace = &all.site.namespace;
+    let deployment = all.deployments.get_in(Named { namespace, name: &deployment_name(&name) });
+    let daemon_set = all.daemon_sets.get_in(Named { namespace, name: &daemon_set_name(&name) });
+    let is_of_controller = deployment.is_some_and(|it| owner_of(&*it, Some(plugin)) != Owner::Foreign);
+    let is_of_node = daemon_set.is_some_and(|it| owner_of(&*it, Some(plugin)) != Owner::Foreign);
+    plugin.spec.controller.is_none() && is_of_controller || plugin.spec.node.is_none() && is_of_node
 }
 
 /// What runs of a Deployment.
@@ -146,13 +157,13 @@ async fn one<K: Written + PartialEq + Resource<Scope = NamespaceResourceScope>>(
             }
             return Ok(there(found));
         }
-        (Wants::Kept, Ok(Some(wanted))) => Some(wanted),
-        (Wants::Kept, _) => return Ok(there(found)),
-        (Wants::Declared, Ok(wanted)) => wanted,
-        (Wants::Declared, Err(error)) => return Ok(RunsOf::Refused(error.to_string())),
+        (Wants::Kept, Ok(None)) => return Ok(there(found)),
+        (Wants::Declared | Wants::Kept, Ok(wanted)) => wanted,
+        (Wants::Declared | Wants::Kept, Err(error)) => return Ok(RunsOf::Refused(error.to_string())),
     };
     let answer = match (wanted, &found) {
         (None, None) => return Ok(RunsOf::Nothing),
+        // It may be needed since somebody has looked.
         (None, Some(_))
             if matches!(wants, Wants::Declared) && needed_by(ctx, &plugin.name_any()).is_some() =>
         {
