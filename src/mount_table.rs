@@ -163,7 +163,10 @@ impl Table {
 
     /// Of what is mounted at exactly `path`, which is all that [`Self::at`] looks at for this path.
     pub fn read_at(text: &str, path: &Path) -> Self {
-        Self::read_those(text, |_, _, point| Path::new(point) == path)
+        // Written as the kernel does, it need not be compared part by part with each of thousands.
+        let path: PathBuf = path.components().collect();
+        let path = path.to_string_lossy();
+        Self::read_those(text, |_, _, point| point == path)
     }
 
     /// All of them.

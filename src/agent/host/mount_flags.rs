@@ -93,7 +93,11 @@ pub(crate) async fn ensure(node: &MountNamespace, path: &HostPath, wanted: Wante
 pub(crate) fn set(path: &Path, wanted: Wanted) -> io::Result<()> {
     let path = as_mounted(path)?;
     let table = table()?;
-    for mount in missing(&table, &path, wanted)? {
+    let lack_some = missing(&table, &path, wanted)?;
+    if lack_some.is_empty() {
+        return Ok(());
+    }
+    for mount in lack_some {
         mount_remount(&mount.point, MountFlags::BIND | wanted.with_those_of(mount), "")?;
     }
     if missing(&self::table()?, &path, wanted)?.is_empty() {

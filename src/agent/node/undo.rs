@@ -102,7 +102,12 @@ impl Pass {
             found => found.map(|serving| serving.plugin),
         };
         let seen = stored.staging_imprint.is_some();
-        if !seen {
+        // The table has all mounts of the node. Where the driver has mounted nothing here, as was looked at after it had staged,
+        // another look is enough.
+        let has_none = stored.record.staged == Done::Yes
+            && stored.staging_device.is_none()
+            && matches!(mounts::look(&staging).await, Ok(None));
+        if !seen && !has_none {
             stored.staging_imprint = seen_or_ordered(by_order, imprint::of_mount(&staging).await)?;
         }
         if stored.record.staged == Done::Yes || seen != stored.staging_imprint.is_some() {

@@ -179,6 +179,13 @@ impl Question {
     /// The copies that there are; nothing where they cannot be told from those of others: the driver has the same
     /// mounted for itself, or for somebody else's volume that is the same tree.
     fn copies<'a>(&self, tables: &'a Tables) -> Option<Vec<Copy<'a>>> {
+        let may_be =
+            |device: &str, root: &str| self.left.values().any(|left| left.imprint.may_be_of(device, root));
+        // Of most volumes that are given up no table shows anything, and none has to be taken apart.
+        let shown: Vec<&Space> = tables.survey.iter().filter(|space| space.shows_any(may_be)).collect();
+        if shown.is_empty() {
+            return Some(Vec::new());
+        }
         let by_right = tables.places(self.by_right.iter());
         let theirs = tables.places(self.left.values().map(|left| &left.path));
         let recorded = LazyCell::new(|| tables.places((self.recorded.0)().iter()));
@@ -188,15 +195,10 @@ impl Question {
         let meant = |space: &Space, mount: &Mount| {
             (!self.writers || mount.has("rw")) && !space.has_at(mount, &by_right)
         };
-        let foreign = |space: &Space, mount: &Mount| {
-            self.left.values().any(|left| mount.is_copy_of(&left.imprint))
-                && !is_of_pod(mount)
-                && !space.has_at(mount, &theirs)
-                // What no record speaks of is nobody's by right.
-                && (!space.has_within(mount, &folders) || space.has_within(mount, &recorded))
-        };
-        let mut of_node = tables.survey.iter().filter(|space| tables.is_node(space));
-        let root_of_node = of_node.find_map(|space| space.table().at(Path::new("/")).pop());
+        let root_of_node = LazyCell::new(|| {
+            let mut of_node = tables.survey.iter().filter(|space| tables.is_node(space));
+            of_node.find_map(|space| space.table().at(Path::new("/")).pop())
+        });
         let kept = |space: &Space, mount: &Mount| {
             let known = tables.are_own(space) || tables.is_node(space);
             self.kept_by_driver.iter().map(Path::new).any(|place| {
@@ -206,19 +208,23 @@ impl Question {
         };
         let part = |mount: &Mount| self.left.values().any(|left| mount.is_part_of(&left.imprint));
         let hides = |space: &Space, mount: &Mount| {
-            foreign(space, mount) && meant(space, mount) && !kept(space, mount)
+            self.left.values().any(|left| mount.is_copy_of(&left.imprint))
+                && !is_of_pod(mount)
+                && !space.has_at(mount, &theirs)
+                && meant(space, mount)
+                && !kept(space, mount)
+                // What no record speaks of is nobody's by right. There are many records, so this comes last.
+                && (!space.has_within(mount, &folders) || space.has_within(mount, &recorded))
         };
         if known().any(|space| space.table().all().iter().any(|mount| hides(space, mount))) {
             return None;
         }
-        let may_be =
-            |device: &str, root: &str| self.left.values().any(|left| left.imprint.may_be_of(device, root));
         let of = |space: &'a Space| {
             let counts = |mount: &&Mount| part(mount) && meant(space, mount) && !kept(space, mount);
             let found = space.table().all().iter().filter(counts);
             found.map(|mount| Copy { space, mount }).collect::<Vec<_>>()
         };
-        Some(tables.survey.iter().filter(|space| space.shows_any(may_be)).flat_map(of).collect())
+        Some(shown.into_iter().flat_map(of).collect())
     }
 
     /// Whether the device is in use, if it is still the same and all of it is the volume.
