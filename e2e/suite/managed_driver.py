@@ -75,7 +75,9 @@ def running(world: World, **spec: object) -> Iterator[LoopDriver]:
     try:
         yield driver
     finally:
-        if world.find("Plugin", NAME):
+        found = world.find("Plugin", NAME)
+        # One that is deleted already may be gone any moment.
+        if found and "deletionTimestamp" not in found["metadata"]:
             world.delete("Plugin", NAME)
     world.await_gone("Plugin", NAME)
     world.cluster.wait_for("the end of its workloads", lambda: not (workload(world, "deployments", CONTROLLER) or pods(world)), 60)
