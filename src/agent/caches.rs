@@ -29,6 +29,8 @@ pub(crate) struct Caches {
     pub instances: Arc<Cache<PluginInstance>>,
     /// Those on this node that moor runs for drivers.
     pub pods: Arc<Cache<LeanPod>>,
+    /// Whether kubelet has asked for a volume for a Pod.
+    pub pods_ask: Demand,
 }
 
 impl Caches {
@@ -39,7 +41,7 @@ impl Caches {
             |c: &VolumeClaim| c.spec.assignment.iter().map(|a| a.attachment_uid.to_string()).collect();
         let handle = |attachment: &Attachment| vec![attachment.spec.fixed.handle_name.clone()];
         // A Pod's claim waits on its node before it is assigned, and kubelet with it.
-        let claims = Cache::new(&["node", "named node"])
+        let claims = Cache::new(&["node", "node of its Pod"])
             .with_index(BY_ATTACHMENT, assigned)
             .with_index(BY_HANDLE, named);
         // Two watches of one kind feed one cache: the same Attachment may be in both (trap B25).
@@ -47,7 +49,7 @@ impl Caches {
         let claim_is_of = |claim: &VolumeClaim, node: &str| {
             let assigned =
                 claim.spec.assignment.as_ref().is_some_and(|assignment| assignment.node_name == node);
-            assigned || claim.spec.node_name.as_deref() == Some(node)
+            assigned || claim.spec.pod.is_some() && claim.spec.node_name.as_deref() == Some(node)
         };
         let attachment_is_of = |attachment: &Attachment, node: &str| {
             let spec = &attachment.spec;
@@ -70,6 +72,7 @@ impl Caches {
             plugins: Arc::new(Cache::new(&["all"])),
             instances: Arc::new(Cache::new(&["agent"]).with_selection(node, instance_is_of)),
             pods: Arc::new(pods.with_selection(node, pod_is_of)),
+            pods_ask: Demand::default(),
         }
     }
 
@@ -94,7 +97,8 @@ impl Caches {
         });
         let mut watches = Watches::new(client.clone(), restarts.clone());
         watches.of(Api::all(client.clone()), of("spec.assignment.nodeName"), &self.claims, 0);
-        watches.of(Api::all(client.clone()), of("spec.nodeName"), &self.claims, 1);
+        let of_pods = of("spec.pod.uid!=,spec.nodeName");
+        watches.on_demand(Api::all(client.clone()), of_pods, (&self.claims, 1), &self.pods_ask);
         watches.of(Api::all(client.clone()), of("spec.nodeName"), &self.attachments, 0);
         let by = of("spec.assignment.controller.agent");
         watches.on_demand(
@@ -166,6 +170,7 @@ mod tests {
 
     use super::*;
     use crate::api::caller::ControllerRef;
+    use crate::api::claim::Assignment;
 
     /// What another node's agent works on has no watch here that would take it out again.
     #[test]
@@ -184,5 +189,29 @@ mod tests {
         let mut names: Vec<_> = caches.attachments.all().iter().map(|a| a.name_any()).collect();
         names.sort();
         assert_eq!(names, ["a", "b"]);
+    }
+
+    /// Of claims that wait only those of Pods are anything to the agent of their node.
+    #[test]
+    fn a_claim_that_waits_is_taken_in_if_a_pod_waits_for_it() {
+        let caches = Caches::new("ours");
+        for (name, pod, assigned) in [
+            ("of-a-pod", true, None),
+            ("waits", false, None),
+            ("here", false, Some("ours")),
+            ("there", true, Some("theirs")),
+        ] {
+            let mut claim = VolumeClaim::default();
+            claim.metadata.name = Some(name.into());
+            claim.metadata.uid = Some(name.into());
+            claim.spec.node_name = Some(assigned.unwrap_or("ours").into());
+            claim.spec.pod = pod.then(Default::default);
+            claim.spec.assignment =
+                assigned.map(|node| Assignment { node_name: node.into(), ..Assignment::default() });
+            caches.claims.apply(claim);
+        }
+        let mut names: Vec<_> = caches.claims.all().iter().map(|claim| claim.name_any()).collect();
+        names.sort();
+        assert_eq!(names, ["here", "of-a-pod"]);
     }
 }

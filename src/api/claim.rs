@@ -29,6 +29,7 @@ use super::uid::AttachmentUid;
     selectable = ".spec.assignment.nodeName",
     selectable = ".spec.volumeName",
     selectable = ".spec.nodeName",
+    selectable = ".spec.pod.uid",
     printcolumn = r#"{"name":"Volume","type":"string","jsonPath":".spec.volumeName"}"#,
     printcolumn = r#"{"name":"State","type":"string","jsonPath":".status.state"}"#,
     printcolumn = r#"{"name":"Node","type":"string","jsonPath":".spec.assignment.nodeName"}"#,

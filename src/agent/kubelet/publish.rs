@@ -69,6 +69,8 @@ impl Driver {
             );
             return Err(Unanswered::Again(why));
         }
+        // Its claim is watched from now on, also before it is granted.
+        self.agent.caches.pods_ask.rise();
         // A write that is under way when the time is up may be made all the same: the next call finds its claim.
         let claim = timeout_at(by, self.claim(&wish)).await;
         let claim = claim.map_err(|_| {
