@@ -15,10 +15,12 @@ use crate::cluster::Cluster;
 use crate::cost::{self, Requests};
 use crate::plugin;
 use crate::report::middle;
-use crate::rig::{CONTROLLER, LOOK, NAMESPACE};
+use crate::rig::{CONTROLLER, NAMESPACE};
 use crate::rounds::{Load, Phase, chains, one_phase, request_of, warm_up};
 use crate::watch::Goal;
 
+/// Time between looks, which the times that are measured are too long by at most.
+const LOOK: Duration = Duration::from_millis(20);
 /// How long a process may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// The Lease of whoever leads.

@@ -87,6 +87,12 @@ impl Rig {
         Api::all(self.cluster.admin.clone())
     }
 
+    /// The version that the etcd of moor's kinds is at.
+    pub async fn revision(&self) -> u64 {
+        let volumes = self.volume_api().list_metadata(&ListParams::default().limit(1)).await.unwrap();
+        volumes.metadata.resource_version.unwrap().parse().unwrap()
+    }
+
     pub fn volume_api(&self) -> Api<Volume> {
         Api::namespaced(self.cluster.admin.clone(), SPACE)
     }

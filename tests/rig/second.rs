@@ -22,7 +22,6 @@ use http::StatusCode;
 use http_body_util::{BodyStream, StreamBody};
 use kube::api::ListParams;
 use kube::{Api, Client};
-use moor::api::Volume;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -163,13 +162,6 @@ pub fn begins(read: &str) -> Option<(String, u64)> {
     let mut parts = read.split(['?', '&']).filter(|_| read.contains("watch=true"));
     let version = parts.find_map(|part| part.strip_prefix("resourceVersion="))?;
     Some((selection(read), version.parse().ok()?))
-}
-
-/// The version that etcd is at.
-pub async fn revision(rig: &Rig) -> u64 {
-    let volumes: Api<Volume> = Api::all(rig.cluster.admin.clone());
-    let list = volumes.list_metadata(&ListParams::default().limit(1)).await.unwrap();
-    list.metadata.resource_version.unwrap().parse().unwrap()
 }
 
 #[derive(Clone)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use moor::api::VolumeClaim;
 use moor::csi::Rpc;
 use serde_json::json;
@@ -15,15 +15,10 @@ use crate::rig::{Case, Cluster, NAMESPACE, Options, Rig, volume, volume_claim};
 
 const NODE: &str = "node-2";
 
-async fn revision_of_claims(rig: &Rig) -> u64 {
-    let listed = rig.claim_api().list(&ListParams::default()).await.unwrap();
-    listed.metadata.resource_version.unwrap().parse().unwrap()
-}
-
 /// Writes Leases until their etcd has counted further than that of the claims will in this case.
 async fn run_ahead(rig: &Rig) {
     let leases: Api<Lease> = Api::namespaced(rig.cluster.admin.clone(), NAMESPACE);
-    let enough = revision_of_claims(rig).await + 400;
+    let enough = rig.revision().await + 400;
     for number in 0.. {
         let spec = json!({"leaseTransitions": number});
         let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "counter"}, "spec": spec});

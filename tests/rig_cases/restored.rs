@@ -121,11 +121,6 @@ async fn until_renewed(rig: &Rig, nodes: &[&str]) {
     }
 }
 
-async fn revision(rig: &Rig) -> u64 {
-    let maps: Api<ConfigMap> = Api::namespaced(rig.cluster.admin.clone(), SPACE);
-    maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap().parse().unwrap()
-}
-
 /// On the same node too: nothing is attached beside the old mount, which could only be detached under it.
 async fn ask_beside_the_mount(rig: &Rig, volume: &str, node: &str) {
     rig.make_claim(&volume_claim("again", volume, node)).await;
@@ -174,7 +169,7 @@ async fn nothing_is_unmounted_and_nothing_granted_twice(cluster: Arc<Cluster>) {
     until_renewed(&rig, &["node-1", "node-2", "node-3"]).await;
     // One agent lives through it, the other is away, and comes back when etcd is further than it was.
     rig.kill("node-1");
-    let (before, old) = (rig.journal.now(), revision(&rig).await);
+    let (before, old) = (rig.journal.now(), rig.revision().await);
     cluster.restore().await;
     rig.leaves(&["vol-late"], "its Volume was made after the backup to which etcd was set back");
     // Each notices it in its own time. The leader waits for a node no longer than that node's Lease lasts.

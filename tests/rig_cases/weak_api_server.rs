@@ -10,7 +10,7 @@ use moor::csi::Rpc;
 
 use crate::cases;
 use crate::rig::proxy::is_list;
-use crate::rig::second::{begins, revision, selection, watches};
+use crate::rig::second::{begins, selection, watches};
 use crate::rig::{ApiFault, CONTROLLER, Case, Cluster, Options, Rig, is_whole, volume, volume_claim};
 
 const NODES: [&str; 2] = ["node-1", "node-2"];
@@ -104,7 +104,7 @@ async fn an_absent_one_is_waited_for(cluster: Arc<Cluster>) {
     let read = NODES.map(|node| rig.reads(node).len());
 
     rig.set_api_fault(ApiFault::Absent);
-    let broken = revision(&rig).await;
+    let broken = rig.revision().await;
     make(&rig, &during).await;
     for name in &leaving {
         rig.delete_claim(name).await;

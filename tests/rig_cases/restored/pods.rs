@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use super::{pass_the_old_revision, revision, until_ended, until_forgotten, until_renewed};
+use super::{pass_the_old_revision, until_ended, until_forgotten, until_renewed};
 use crate::rig::{CONTROLLER, Cluster, Options, Rig};
 
 const NODE: &str = "node-2";
@@ -22,7 +22,7 @@ pub async fn a_pod_keeps_what_only_its_node_knows_of(shared: Arc<Cluster>) {
     fs::write(target.join("word"), "kept").unwrap();
 
     until_renewed(&rig, &["node-1", NODE]).await;
-    let old = revision(&rig).await;
+    let old = rig.revision().await;
     cluster.restore().await;
     // Before the agents have connected again, or after: their Leases tell them either way.
     pass_the_old_revision(&rig, old + 100).await;
