@@ -1,10 +1,11 @@
 //! Live reads: the only ones from which absence may be concluded (rule R1).
 
-use std::{fmt::Debug, ops::ControlFlow, time::Duration};
+use std::{any::TypeId, fmt::Debug, ops::ControlFlow, time::Duration};
 
 use kube::{
     Api, Resource,
     api::{GetParams, ListParams},
+    core::NamespaceResourceScope,
 };
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
@@ -80,12 +81,23 @@ async fn listed<K: Readable>(
     }
 }
 
-/// The revision at which etcd is now, by a LIST of one object.
+/// The revision at which etcd is now, by a LIST of one object at most.
 pub async fn revision<K: Readable>(api: &Api<K>) -> Result<u64, ApiError> {
     let request = request(api, "list", "");
-    let listed = within(&request, api.list_metadata(&ListParams::default().limit(1))).await?;
+    let params = ListParams::default().limit(1).fields(&nothing_of(api));
+    let listed = within(&request, api.list_metadata(&params)).await?;
     let version = listed.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
     version.ok_or(ApiError::Invalid { request, message: "the list has no resourceVersion".into() })
+}
+
+/// A selector by the name of no object. For one by a name the API server looks nowhere else; for any other LIST, also one with a
+/// limit, it gathers all objects of the kind first, and after its restart each watch of each process asks.
+fn nothing_of<K: Readable>(api: &Api<K>) -> String {
+    let is_in_namespaces = TypeId::of::<K::Scope>() == TypeId::of::<NamespaceResourceScope>();
+    if is_in_namespaces && api.namespace().is_none() {
+        return "metadata.namespace=default,metadata.name=none".to_owned();
+    }
+    "metadata.name=none".to_owned()
 }
 
 /// Names a request for its errors.
@@ -106,5 +118,30 @@ pub(crate) async fn within<T>(
         Ok(Ok(value)) => Ok(value),
         Ok(Err(source)) => Err(ApiError::sort(request.clone(), source)),
         Err(_) => Err(ApiError::TimedOut { request: request.clone(), seconds: DEADLINE.as_secs() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{ConfigMap, Node};
+    use serde_json::json;
+
+    use super::super::scripted_tests::{Answer, Scripted};
+    use super::*;
+
+    /// The API server finds it by its key then, in the cache of the kind.
+    #[tokio::test]
+    async fn a_revision_is_asked_by_one_name() {
+        let answer = || Answer::Json(json!({"metadata": {"resourceVersion": "7"}, "items": []}));
+        let (server, client) = Scripted::start(vec![answer(), answer(), answer()]).await;
+        assert_eq!(revision(&Api::<Node>::all(client.clone())).await.unwrap(), 7);
+        assert_eq!(revision(&Api::<ConfigMap>::namespaced(client.clone(), "ns")).await.unwrap(), 7);
+        assert_eq!(revision(&Api::<ConfigMap>::all(client)).await.unwrap(), 7);
+        let asked: Vec<_> = server.asked().into_iter().map(|asked| asked.uri).collect();
+        let by_name = "fieldSelector=metadata.name%3Dnone&limit=1";
+        assert_eq!(asked[0], format!("/api/v1/nodes?&{by_name}"));
+        assert_eq!(asked[1], format!("/api/v1/namespaces/ns/configmaps?&{by_name}"));
+        let of_all = "fieldSelector=metadata.namespace%3Ddefault%2Cmetadata.name%3Dnone&limit=1";
+        assert_eq!(asked[2], format!("/api/v1/configmaps?&{of_all}"));
     }
 }
