@@ -163,7 +163,9 @@ async fn run(options: Options, directory: PathBuf) -> ExitCode {
         }
         for &size in options.sizes_beside(existing) {
             let setting = Setting { existing, size };
-            let of_it = all_rounds(&benches, &options, setting).await;
+            // Who is watched is measured once: it takes as long as the bare client does.
+            let is_watched = before == options.existing[0] && options.sizes.last() == Some(&size);
+            let of_it = all_rounds(&benches, &options, setting, is_watched).await;
             // At once, so that a run that is cut short has shown what it has measured.
             print_setting(setting, &of_it, &benches);
             rounds.insert(setting, of_it);
@@ -222,7 +224,7 @@ async fn more_claims(
 }
 
 /// By turns, so that what the machine does beside is the same for all.
-async fn all_rounds(benches: &[Bench], options: &Options, setting: Setting) -> Rounds {
+async fn all_rounds(benches: &[Bench], options: &Options, setting: Setting, is_watched: bool) -> Rounds {
     let load = Load::of(setting.size, options.concurrency.into());
     let mut rounds = Rounds::new();
     let warm_ups = (0..options.warm_ups).map(|_| None);
@@ -234,10 +236,13 @@ async fn all_rounds(benches: &[Bench], options: &Options, setting: Setting) -> R
         for Bench { cluster, bare } in benches {
             let by_moor = rounds::by_moor(cluster, load).await;
             let by_bare = rounds::by_bare_client(cluster, load, bare).await;
-            if number.is_some() {
-                for (who, round) in [(Who::Moor, by_moor), (Who::Bare, by_bare)] {
-                    rounds.entry((cluster.build.name.clone(), who)).or_default().push(round);
-                }
+            let mut found = vec![(Who::Moor, by_moor), (Who::Bare, by_bare)];
+            if is_watched {
+                let watched = rounds::by_watched_bare_client(cluster, load, bare).await;
+                found.push((Who::Watched, watched));
+            }
+            for (who, round) in found.into_iter().filter(|_| number.is_some()) {
+                rounds.entry((cluster.build.name.clone(), who)).or_default().push(round);
             }
         }
     }
@@ -309,7 +314,10 @@ fn write(
         "pods": pods,
         "peakMemory": peaks,
     });
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench.json");
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("target");
+    // Cargo may have been told to build elsewhere.
+    fs::create_dir_all(&target).unwrap();
+    let path = target.join("bench.json");
     fs::write(&path, serde_json::to_string_pretty(&all).unwrap() + "\n").unwrap();
     path
 }

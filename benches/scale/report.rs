@@ -27,7 +27,10 @@ impl fmt::Display for Setting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Who {
     Moor,
+    /// The bare client, and nobody watches but the bench.
     Bare,
+    /// The bare client, while as many watch as while moor runs.
+    Watched,
 }
 
 impl Who {
@@ -36,6 +39,7 @@ impl Who {
         match self {
             Self::Moor => "moor",
             Self::Bare => "bare",
+            Self::Watched => "watched",
         }
     }
 }
@@ -97,7 +101,8 @@ beside: so many claims that are Ready and stay. size: how many objects are asked
 objects/s: from the first request to the last object that is Ready, or gone; median of the rounds, smallest and largest.
 ms: from an object's request until it is seen to be Ready, or gone. Beyond, all is per object: milliseconds of CPU time of
 controller, agents, API server and etcd; requests to the API server without the user's own; KiB that etcd writes to its log.
-ratio: moor's value divided by the bare client's.
+bare: a client that makes moor's writes. watched: the same, while as many watch as while moor runs. ratio: moor's value divided by
+the client's.
 ";
 
 /// One line for each setting, phase and who, and the ratio of moor to the bare client.
@@ -112,9 +117,9 @@ pub fn main_table<'a>(settings: impl IntoIterator<Item = (&'a Setting, &'a Round
         };
         for phase in Phase::ALL {
             for ((build, who), of) in rounds {
-                let name = if *who == Who::Moor { build.clone() } else { format!("{build}, bare") };
+                let name = if *who == Who::Moor { build.clone() } else { format!("{build}, {}", who.name()) };
                 lines.push(line(phase, name, cells(of, phase)));
-                if *who == Who::Bare {
+                if *who != Who::Moor {
                     let moor = &rounds[&(build.clone(), Who::Moor)];
                     lines.push(line(phase, "  ratio".to_owned(), ratios(moor, of, phase)));
                 }

@@ -12,7 +12,7 @@ use crate::cluster::Cluster;
 use crate::cost::{self, Requests};
 use crate::plugin::DRIVER;
 use crate::rig;
-use crate::watch::{Goal, Observer};
+use crate::watch::{self, Goal, Observer};
 
 /// How many objects a round of size 1 has, one after the other.
 const ONE_BY_ONE: usize = 100;
@@ -176,6 +176,15 @@ pub async fn warm_up(cluster: &Arc<Cluster>) {
 /// A round by the bare client. None of moor's processes runs, since they would do its work.
 pub async fn by_bare_client(cluster: &Arc<Cluster>, load: Load, client: &Arc<Client>) -> Round {
     each_phase(cluster, &Phase::ALL, load, Some(client)).await
+}
+
+/// The same, while as many watch as while moor runs: for each write the API server has every one of them look whether it is
+/// theirs.
+pub async fn by_watched_bare_client(cluster: &Arc<Cluster>, load: Load, client: &Arc<Client>) -> Round {
+    let held = watch::as_moor_has(cluster).await;
+    let round = by_bare_client(cluster, load, client).await;
+    assert!(held.len() > cluster.nodes.len(), "a watch has ended");
+    round
 }
 
 /// One for each object of a round.

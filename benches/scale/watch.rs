@@ -1,14 +1,19 @@
-//! When each object of a kind became Ready, or was gone: one watch, of which only names and states are read.
+//! Watches: one by which it is seen when each object of a kind became Ready, or was gone, of which only names and states are
+//! read; and those that moor's processes have, held by nobody who does anything.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use futures::TryStreamExt as _;
+use futures::{Stream, TryStreamExt as _};
 use kube::Client;
 use kube::core::WatchEvent;
 use serde::Deserialize;
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use crate::cluster::Cluster;
+use crate::rig::CONTROLLER;
 
 /// How long nothing may happen while something is waited for: a hundred agents that are started at once beside 50,000 claims take two
 /// minutes on a slow machine, as the API server goes through all of them for each LIST of what is one agent's.
@@ -81,9 +86,7 @@ impl Observer {
         };
         let observer =
             Arc::new(Self { path: path.to_owned(), waits: Mutex::new(waits), changed: Notify::new() });
-        let listed = client.request_text(http::Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
-        let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
-        let version = listed.pointer("/metadata/resourceVersion").unwrap().as_str().unwrap().to_owned();
+        let version = version_of(client, path).await;
         tokio::spawn(follow(observer.clone(), client.clone(), version));
         observer
     }
@@ -174,6 +177,13 @@ impl Observer {
     }
 }
 
+/// The version at which a kind is.
+async fn version_of(client: &Client, path: &str) -> String {
+    let one = http::Request::get(format!("{path}?limit=1")).body(Vec::new()).unwrap();
+    let listed: serde_json::Value = serde_json::from_str(&client.request_text(one).await.unwrap()).unwrap();
+    listed.pointer("/metadata/resourceVersion").unwrap().as_str().unwrap().to_owned()
+}
+
 async fn follow(observer: Arc<Observer>, client: Client, mut version: String) {
     loop {
         // The server ends a watch after a while, and the next one goes on where it ended.
@@ -186,21 +196,41 @@ async fn follow(observer: Arc<Observer>, client: Client, mut version: String) {
 }
 
 async fn watch(observer: &Observer, client: &Client, version: &mut String) -> Result<(), String> {
-    let uri = format!("{}?watch=true&allowWatchBookmarks=true&resourceVersion={version}", observer.path);
+    let heard = |name: &str, reached| observer.heard(name, reached);
+    let events = begin(client, &observer.path, "", version).await?;
+    hear(events, version, heard).await
+}
+
+/// A watch from this version on, of what a selector selects.
+async fn begin(
+    client: &Client,
+    path: &str,
+    selector: &str,
+    version: &str,
+) -> Result<impl Stream<Item = kube::Result<WatchEvent<Seen>>> + use<>, String> {
+    let uri = format!("{path}?watch=true&allowWatchBookmarks=true&resourceVersion={version}{selector}");
     let request = http::Request::get(uri).body(Vec::new()).unwrap();
-    let events = client.request_events::<Seen>(request).await.map_err(|error| error.to_string())?;
+    client.request_events::<Seen>(request).await.map_err(|error| error.to_string())
+}
+
+/// Hears a watch to its end.
+async fn hear(
+    events: impl Stream<Item = kube::Result<WatchEvent<Seen>>>,
+    version: &mut String,
+    heard: impl Fn(&str, Goal),
+) -> Result<(), String> {
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.try_next().await.map_err(|error| error.to_string())? {
         match event {
             WatchEvent::Added(seen) | WatchEvent::Modified(seen) => {
                 let is_ready = seen.status.and_then(|s| s.state).is_some_and(|state| state == "Ready");
                 if is_ready {
-                    observer.heard(&seen.metadata.name, Goal::Ready);
+                    heard(&seen.metadata.name, Goal::Ready);
                 }
                 *version = seen.metadata.resource_version;
             }
             WatchEvent::Deleted(seen) => {
-                observer.heard(&seen.metadata.name, Goal::Gone);
+                heard(&seen.metadata.name, Goal::Gone);
                 *version = seen.metadata.resource_version;
             }
             WatchEvent::Bookmark(bookmark) => *version = bookmark.metadata.resource_version,
@@ -208,4 +238,36 @@ async fn watch(observer: &Observer, client: &Client, version: &mut String) -> Re
         }
     }
     Ok(())
+}
+
+/// The controller's watches of what there is of each object, and each agent's of what is on its node. They are held until what is
+/// returned is dropped.
+pub async fn as_moor_has(cluster: &Cluster) -> JoinSet<()> {
+    let path = |kind: &str| format!("/apis/moor.dev/v1alpha1/{kind}");
+    let mut held = JoinSet::new();
+    let controller = &cluster.actors[CONTROLLER].client;
+    for kind in ["volumes", "volumehandles", "volumeclaims", "attachments"] {
+        hold(&mut held, controller, path(kind), String::new()).await;
+    }
+    for node in &cluster.nodes {
+        let agent = &cluster.actors[node].client;
+        for (kind, field) in [("volumeclaims", "spec.assignment.nodeName"), ("attachments", "spec.nodeName")]
+        {
+            hold(&mut held, agent, path(kind), format!("&fieldSelector={field}%3D{node}")).await;
+        }
+    }
+    held
+}
+
+/// One watch after the other, since the server ends each after a while. The first has begun when this returns.
+async fn hold(held: &mut JoinSet<()>, client: &Client, path: String, selector: String) {
+    let client = client.clone();
+    let mut version = version_of(&client, &path).await;
+    let mut events = begin(&client, &path, &selector, &version).await.unwrap();
+    held.spawn(async move {
+        loop {
+            hear(events, &mut version, |_, _| {}).await.unwrap();
+            events = begin(&client, &path, &selector, &version).await.unwrap();
+        }
+    });
 }

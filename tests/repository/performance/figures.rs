@@ -93,6 +93,8 @@ pub struct Figures {
 pub enum Who {
     Moor,
     Bare,
+    /// The bare client, while as many watch as while moor runs.
+    Watched,
 }
 
 impl Figures {
@@ -110,7 +112,11 @@ impl Figures {
 
     /// The rounds beside so many claims, of a size and a phase.
     pub fn round(&self, who: Who, existing: u64, size: u64, phase: &str) -> Option<&Value> {
-        let who = if who == Who::Moor { "moor" } else { "bare" };
+        let who = match who {
+            Who::Moor => "moor",
+            Who::Bare => "bare",
+            Who::Watched => "watched",
+        };
         let is_it = |round: &&Value| {
             round["existing"] == existing
                 && round["size"] == size

@@ -98,35 +98,47 @@ fn targets(figures: &Figures) -> String {
     table(&["what", "asked", "measured", "met"], TARGETS.iter().map(line))
 }
 
-/// What bounds how many claims are made a second: whose time it is.
+/// What bounds how many claims are made a second: whose time it is. A run before there was anybody who watches the bare client has
+/// two columns.
 fn bound(figures: &Figures) -> String {
     let existing = figures.numbers("existing")[0];
-    let rounds = [Who::Moor, Who::Bare].map(|who| figures.round(who, existing, 1000, "make claims"));
-    let [Some(moor), Some(bare)] = rounds else { return NOT_MEASURED.to_owned() };
+    let of = |who| figures.round(who, existing, 1000, "make claims");
+    let (Some(moor), Some(bare)) = (of(Who::Moor), of(Who::Bare)) else { return NOT_MEASURED.to_owned() };
+    let watched = of(Who::Watched);
+    let all: Vec<_> = [moor, bare].into_iter().chain(watched).collect();
     let cores = figures.all["machine"]["cores"].as_f64().unwrap();
     let sum = |round: &Value, parts: &[&str]| parts.iter().map(|part| cpu(round, part)).sum::<f64>();
     let rate = |round: &Value| middle(&round["objectsPerSecond"]);
     let busy = |round: &Value| format!("{:.0} %", sum(round, &PARTS) * rate(round) / cores / 10.0);
     // What is left takes the time that all took before.
     let alone = rate(moor) * sum(moor, &PARTS) / sum(moor, &PARTS[2..]);
-    let mut lines: Vec<_> = PARTS
-        .iter()
-        .map(|part| {
-            (
-                format!("{part}, ms of CPU time per claim"),
-                [moor, bare].map(|r| format!("{:.1}", cpu(r, part))),
-            )
-        })
-        .collect();
-    lines.push(("all of these, of the time of all cores".to_owned(), [busy(moor), busy(bare)]));
-    lines
-        .push(("claims made per second".to_owned(), [moor, bare].map(|round| format!("{:.1}", rate(round)))));
-    lines.push((
-        "the same, if moor's own processes took no time".to_owned(),
-        [format!("{alone:.1}, {:.0} % of the bare client", 100.0 * alone / rate(bare)), String::new()],
-    ));
-    let heads = [&format!("1,000 at once beside {}", counted(existing)) as &str, "moor", "bare client"];
-    table(&heads, lines.into_iter().map(|(what, values)| [what].into_iter().chain(values).collect()))
+    let mut lines: Vec<(String, Vec<String>)> = Vec::new();
+    for part in PARTS {
+        let took = all.iter().map(|round| format!("{:.1}", cpu(round, part))).collect();
+        lines.push((format!("{part}, ms of CPU time per claim"), took));
+    }
+    let busy = all.iter().map(|round| busy(round)).collect();
+    lines.push(("all of these, of the time of all cores".to_owned(), busy));
+    let rates = all.iter().map(|round| format!("{:.1}", rate(round))).collect();
+    lines.push(("claims made per second".to_owned(), rates));
+    let of_them =
+        |made: f64| all[1..].iter().map(move |client| format!("{:.0} %", 100.0 * made / rate(client)));
+    if watched.is_some() {
+        let shares = std::iter::once(String::new()).chain(of_them(rate(moor))).collect();
+        lines.push(("moor's, of the client's".to_owned(), shares));
+    }
+    let shares = of_them(alone).collect::<Vec<_>>();
+    let said = match watched {
+        None => vec![format!("{alone:.1}, {} of the bare client", shares[0]), String::new()],
+        Some(_) => [format!("{alone:.1}")].into_iter().chain(shares).collect(),
+    };
+    lines.push(("the same, if moor's own processes took no time".to_owned(), said));
+    let title = format!("1,000 at once beside {}", counted(existing));
+    let heads = [&title as &str, "moor", "bare client", "the same, watched as moor's objects are"];
+    table(
+        &heads[..=all.len()],
+        lines.into_iter().map(|(what, values)| [what].into_iter().chain(values).collect()),
+    )
 }
 
 /// Each size beside each number of claims that stay, phase by phase, with moor's rounds and the bare client's.
