@@ -219,6 +219,8 @@ with_change_reasons! {
             CannotCreate,
             /// Another Volume has the same driver and handle. Delete one of the two.
             DuplicateHandle,
+            /// The VolumeHandle was closed because the Volume is being deleted, and the Volume is not. See the message.
+            HandleClosed,
             /// A PersistentVolume stands or may stand for the same storage. Delete it (policy Retain), or this Volume.
             HandleInPersistentVolume,
             /// The deleted Volume leaves its storage, which a PersistentVolume names and which is that one's from now on.

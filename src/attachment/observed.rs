@@ -178,6 +178,8 @@ impl AttachmentSeen {
 pub struct HandleSeen {
     /// Name of the VolumeHandle, which is made of driver and handle.
     pub name: String,
+    /// Its UID: one that is made anew may be like it in all else.
+    pub uid: String,
     /// The volume as the driver knows it.
     pub volume_handle: String,
     /// `namespace/name` of the Volume that owns it.
@@ -190,6 +192,8 @@ pub struct HandleSeen {
     pub epoch: i64,
     /// No new use.
     pub closing: bool,
+    /// It was open until its Volume was deleted, and nobody opens it for that one again (docs/adr/0052, 0067).
+    pub closed_last: bool,
     /// Instance of all its controller calls.
     pub controller: Option<ControllerRef>,
     /// The only claim that may write, where the mode has one writer for all nodes.
@@ -203,12 +207,14 @@ impl HandleSeen {
         let spec = &handle.spec;
         Self {
             name: handle.metadata.name.clone().unwrap_or_default(),
+            uid: handle.metadata.uid.clone().unwrap_or_default(),
             volume_handle: spec.volume_handle.clone(),
             owner: format!("{}/{}", spec.volume.namespace, spec.volume.name),
             volume_uid: spec.volume.uid.clone(),
             mode: spec.mode,
             epoch: spec.epoch,
             closing: spec.closing,
+            closed_last: spec.closing && !has_finalizer(&handle.metadata, FINALIZER),
             controller: spec.controller.clone(),
             writer: spec.writer.as_deref().cloned(),
         }
@@ -245,15 +251,16 @@ pub fn is_mine(attachment: &AttachmentSeen, handle: Option<&HandleSeen>) -> bool
 
 /// Compares an Attachment with its VolumeHandle as just read from the API server.
 ///
-/// Why `NeverRan` is certain: whoever raised the epoch listed the Attachments by quorum afterwards and
+/// Why `NeverRan` is certain: whoever opened it at a later epoch listed the Attachments by quorum before and
 /// waited for all it saw (rule R3). An Attachment that was not seen was created later, so its agent's
 /// read, which comes after its creation, already found the raised epoch.
 ///
 /// A VolumeHandle that is gone proves nothing: one that somebody removed by hand may have been open for the Attachment.
 /// The inverse then detaches nobody else. Without a VolumeHandle nobody's first call is allowed; whoever makes it anew
 /// lists the Attachments by quorum first and, while one is there, starts it closed at an epoch that no Attachment has,
-/// so nothing is attached beside this one before it is gone. A VolumeHandle that went in order went after such a LIST
-/// had found no Attachment: this one was created later, nothing is attached, and the inverse finds nothing.
+/// so nothing is attached beside this one before it is gone. A VolumeHandle that went in order went after a live read
+/// had found no Attachment under which anything can be attached: this one was created later or never valid, nothing is
+/// attached, and the inverse finds nothing.
 #[must_use]
 pub fn standing(attachment: &AttachmentSeen, handle: Option<&HandleSeen>) -> Standing {
     let Some(handle) = handle else { return Standing::MayHaveRun };

@@ -11,6 +11,7 @@ use crate::api::handle::{Writer, WriterRef};
 use crate::api::{
     AccessMode, AttachmentUid, ClaimUid, FINALIZER, Volume, VolumeClaim, VolumeHandle, VolumeHandleSpec, lock,
 };
+use crate::attachment::HandleSeen;
 use crate::k8s::ApiError;
 use crate::volume::handle_of;
 
@@ -58,13 +59,14 @@ async fn write(
     handle: &VolumeHandle,
     change: impl FnOnce(&mut VolumeHandle),
 ) -> Result<bool, ApiError> {
-    let mut after = held(handle);
+    // Without the finalizer it says that its Volume was deleted, and is not opened for that one again.
+    let mut after = if HandleSeen::of(handle).closed_last { handle.clone() } else { held(handle) };
     change(&mut after);
     ctx.writer.update(&ctx.handles, handle, &after).await
 }
 
 /// Closes the VolumeHandle to new use, by raising its epoch. With the last closing, of a Volume that is deleted, it lets its
-/// finalizer go, which would take the deletion another write; any other write puts it on again.
+/// finalizer go, which would take the deletion another write; whoever takes it over puts it on again.
 pub(crate) async fn begin_closing(
     ctx: &Context,
     handle: &VolumeHandle,
@@ -109,6 +111,7 @@ pub(crate) async fn take_over(
         (spec.closing, spec.mode, spec.writer) = (false, first_mode(volume), None);
         spec.volume = volume.reference();
         spec.controller = volume.caller().cloned();
+        *after = held(after);
     };
     write(ctx, handle, change).await
 }
@@ -157,7 +160,7 @@ pub(crate) async fn write_writer(
 }
 
 /// Deletes the VolumeHandle as it was seen, for that it is not used holds of no other. At the next time takes its finalizer off,
-/// should it have one: whoever was named on it after the last closing put it on again, and one may be deleted by hand.
+/// should it have one: it was closed before its Volume was deleted, or it was deleted by hand.
 pub(crate) async fn remove(ctx: &Context, handle: &VolumeHandle) -> Result<bool, ApiError> {
     if handle.metadata.deletion_timestamp.is_some() {
         return ctx.writer.free(&ctx.handles, handle, FINALIZER).await;

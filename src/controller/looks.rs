@@ -14,8 +14,8 @@ use super::{forgotten, pods, reclaim};
 use crate::api::caller::ControllerRef;
 use crate::api::names::agent_lease_name;
 use crate::api::{Attachment, AttachmentUid, PluginInstance, Volume, VolumeClaim, VolumeHandle, names};
-use crate::attachment::AttachmentSeen;
 use crate::attachment::loss::NodeFacts;
+use crate::attachment::{AttachmentSeen, HandleSeen};
 use crate::claim::ClaimSeen;
 use crate::k8s::cache::Cached;
 use crate::k8s::read::{equals, get_live, list_live};
@@ -100,7 +100,13 @@ async fn read(ctx: &Context, seen: &Observed, look: &Look, looked: &Mutex<Looked
             Ok(false)
         }
         Look::Copies { of } => {
-            let copied_by = copied_by_now(ctx, of).await?;
+            let is_it = |volume: &&Volume| {
+                volume.metadata.uid.as_ref() == Some(of) && volume.metadata.deletion_timestamp.is_some()
+            };
+            // A restored etcd may have what the cache has seen the end of.
+            let deleted = seen.volume.as_deref().filter(|_| !seen.cautious).filter(is_it);
+            let deleted = deleted.map(|volume| (&seen.key, volume));
+            let copied_by = copied_by_now(ctx, of, deleted).await?;
             looked.lock().copied_by = Some(copied_by);
             Ok(false)
         }
@@ -134,8 +140,7 @@ async fn read(ctx: &Context, seen: &Observed, look: &Look, looked: &Mutex<Looked
         }
         Look::Handle { name } => {
             let live = get_live(&ctx.writer.api::<VolumeHandle>(""), name).await?;
-            let owner = live.as_ref().map(|handle| handle.spec.volume.uid.clone());
-            looked.lock().owners.insert(name.clone(), owner);
+            looked.lock().handles.insert(name.clone(), live.as_ref().map(HandleSeen::of));
             Ok(live.is_some_and(|live| take_in(&ctx.handles, live)))
         }
     }

@@ -114,16 +114,28 @@ fn copied_by(known: &Known, key: &VolumeKey, volume: Option<&Volume>) -> Option<
     })
 }
 
-/// What is being made of the volume of a Volume with this UID, in words, by LISTs of etcd.
-pub(crate) async fn copied_by_now(ctx: &Context, uid: &str) -> Result<Option<String>, ApiError> {
-    let (snapshots, copies) = tokio::try_join!(
-        selected::<Snapshot>(ctx, [equals("spec.assignment.volume.uid", uid), groups()]),
-        selected::<Volume>(ctx, [equals("spec.assignment.source.uid", uid)]),
-    )?;
+/// What is being made of the volume of a Volume with this UID, in words, as of a moment after it was deleted. `deleted` is that Volume
+/// as it was seen then, unless it is gone.
+///
+/// Snapshots are listed. Volumes only where their watch has not come to that moment yet: what it has delivered until then is all that
+/// was assigned before, as a LIST would show it (docs/adr/0040-what-is-copied-stays-until-it-is.md).
+pub(crate) async fn copied_by_now(
+    ctx: &Context,
+    uid: &str,
+    deleted: Option<(&VolumeKey, &Volume)>,
+) -> Result<Option<String>, ApiError> {
+    let snapshots = selected::<Snapshot>(ctx, [equals("spec.assignment.volume.uid", uid), groups()]);
+    let copies = async {
+        if let Some((key, _)) = deleted.filter(|(_, volume)| ctx.volumes.has_all_before(volume)) {
+            let copies = ctx.volumes.by_index(BY_SOURCE, &from_volume(key));
+            return Ok(copies.iter().find_map(|copy| is_made_from(copy, uid)));
+        }
+        let copies = selected::<Volume>(ctx, [equals("spec.assignment.source.uid", uid)]).await?;
+        Ok(copies.iter().find_map(|copy| is_made_from(copy, uid)))
+    };
+    let (snapshots, copy) = tokio::try_join!(snapshots, copies)?;
     let taken = snapshots.iter().find(|snapshot| is_taken_of(snapshot, uid));
-    let copy = || copies.iter().find(|copy| is_being_made(copy));
-    let words = taken.map(|snapshot| format!("Snapshot {}", snapshot.name_any()));
-    Ok(words.or_else(|| copy().map(|copy| format!("Volume {}", copy.name_any()))))
+    Ok(taken.map(|snapshot| format!("Snapshot {}", snapshot.name_any())).or(copy))
 }
 
 /// What any of these selectors selects, by LISTs of etcd, some of them at a time: each waits until the API server's cache is as new as

@@ -147,8 +147,8 @@ async fn step(
     }
 }
 
-/// This look, and behind a LIST the LISTs that the plan asks for if those before find nothing, as they mostly do. Each waits until the
-/// API server's cache is as new as etcd, which one after the other takes longer than all else about a deletion.
+/// This look, and behind one for what is in the way those that the plan asks for if it finds nothing, as it mostly does. Each LIST waits
+/// until the API server's cache is as new as etcd, which one after the other takes longer than all else about a deletion.
 fn at_once(
     seen: &Observed,
     verdicts: &[(ClaimUid, Verdict)],
@@ -157,11 +157,11 @@ fn at_once(
 ) -> Vec<Look> {
     let (mut looks, mut next) = (Vec::new(), LeaderStep::Look(first));
     while let LeaderStep::Look(look) = next {
-        let is_list = supposed.suppose_nothing(&look);
-        if is_list || looks.is_empty() {
+        let goes_on = supposed.suppose_nothing(&look);
+        if goes_on || looks.is_empty() {
             looks.push(look);
         }
-        if !is_list {
+        if !goes_on {
             break;
         }
         next = plan(&seen.scene(&supposed), verdicts).step;

@@ -1,7 +1,7 @@
 //! A cache of one kind: fed by watches and by the responses to our own writes, read by every decision.
 //!
 //! What is in it may be old, what is not in it may exist: presence may be acted on, because every write
-//! carries a resourceVersion; absence is confirmed by [`super::read`] (rule R1).
+//! carries a resourceVersion; absence is confirmed by [`super::read`], or as of a moment that the watch has come to (rule R1).
 
 use std::{
     collections::HashSet,
@@ -55,6 +55,8 @@ struct Source {
 struct SourceState {
     listed: bool,
     progress: Instant,
+    /// The version of this kind up to which everything has been delivered; none while no stream is open.
+    delivered: Option<u64>,
     /// Nothing is watched: there is nothing, and nobody wants it.
     rests: bool,
 }
@@ -69,7 +71,12 @@ impl<K: Cached> Cache<K> {
             .take(8)
             .map(|name| Source {
                 name,
-                state: Mutex::new(SourceState { listed: false, progress: now, rests: false }),
+                state: Mutex::new(SourceState {
+                    listed: false,
+                    progress: now,
+                    delivered: None,
+                    rests: false,
+                }),
             })
             .collect();
         Self {
@@ -226,6 +233,21 @@ impl<K: Cached> Cache<K> {
         self.sources.iter().filter_map(silent).max().unwrap_or_default()
     }
 
+    /// Whether all is in here that was written to objects that this cache selects and keeps before one of them got this version: a stream
+    /// delivers in the order of the versions of its kind. False while no stream is open and while an object cannot be read. Whether
+    /// etcd was restored it does not know.
+    #[must_use]
+    pub fn has_all_before(&self, object: &K) -> bool {
+        let version = version(object.meta());
+        version > 0 && self.has_all_up_to(version)
+    }
+
+    pub(super) fn has_all_up_to(&self, version: u64) -> bool {
+        let has =
+            |source: &Source| source.state.lock().delivered.is_some_and(|delivered| delivered >= version);
+        self.sources.iter().all(has) && self.unreadable.lock().all().is_empty()
+    }
+
     pub(super) fn put(&self, mut object: K, origin: Origin) {
         self.strip(object.meta_mut());
         self.unreadable.lock().read(object.meta());
@@ -272,6 +294,13 @@ impl<K: Cached> Cache<K> {
         if let Some(source) = self.sources.get(usize::from(stream)) {
             let mut state = source.state.lock();
             (state.progress, state.rests) = (Instant::now(), false);
+        }
+    }
+
+    /// The stream of a source has delivered everything up to this version, or is none any more.
+    pub(super) fn delivered(&self, stream: u8, version: Option<u64>) {
+        if let Some(source) = self.sources.get(usize::from(stream)) {
+            source.state.lock().delivered = version;
         }
     }
 

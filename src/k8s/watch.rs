@@ -232,6 +232,7 @@ impl<K: Cached> Watch<K> {
             },
         };
         let outcome = self.stream(&mut version).await;
+        self.cache.delivered(self.source, None);
         (Some(version), outcome)
     }
 
@@ -303,6 +304,7 @@ impl<K: Cached> Watch<K> {
         let events = timeout(OPEN, self.client.request_events::<Sent<K>>(request)).await;
         let mut events = pin!(events.map_err(|_| Interrupted::OpenTimedOut)?.map_err(Interrupted::Open)?);
         self.cache.progressed(self.source);
+        self.cache.delivered(self.source, Some(*last));
         while let Ok(event) = timeout(SILENCE, events.try_next()).await {
             let Some(event) = event.map_err(Interrupted::Stream)? else { break };
             self.cache.progressed(self.source);
@@ -328,6 +330,7 @@ impl<K: Cached> Watch<K> {
                 }
                 WatchEvent::Error(status) => return Err(Interrupted::Status(status)),
             }
+            self.cache.delivered(self.source, Some(*last));
         }
         Ok(())
     }

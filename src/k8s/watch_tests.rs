@@ -96,6 +96,33 @@ async fn it_lists_by_quorum_and_watches_from_there() {
     assert!(asked[1].contains("allowWatchBookmarks=true"));
 }
 
+/// By it nothing is concluded from what somebody else has answered, nor after the stream has ended.
+#[tokio::test]
+async fn everything_is_there_up_to_where_the_stream_is() {
+    let fixture = watching(vec![
+        list(20, &[object("a", 5)]),
+        Answer::Open(vec![event("ADDED", &object("b", 50)), bookmark(60)]),
+    ])
+    .await;
+    fixture.until("the bookmark", |f| f.cache.has_all_up_to(60)).await;
+    let written = serde_json::from_value(object("b", 70)).unwrap();
+    fixture.cache.apply(written);
+    assert_eq!(fixture.cache.highest(), 70);
+    assert!(!fixture.cache.has_all_up_to(61), "somebody else's may have come before it");
+
+    let fixture =
+        watching(vec![list(20, &[object("a", 5)]), Answer::Events(vec![]), Answer::Open(vec![])]).await;
+    fixture.until("the second stream", |f| f.server.asked().len() > 2 && f.cache.has_all_up_to(20)).await;
+    let fixture = watching(vec![list(20, &[object("a", 5)]), Answer::Events(vec![])]).await;
+    fixture.until("the end of the stream", |f| f.server.asked().len() > 2).await;
+    assert!(!fixture.cache.has_all_up_to(20));
+
+    let fixture = watching(vec![list(20, &[object("a", 5), malformed("b", 6)]), Answer::Open(vec![])]).await;
+    fixture.until("the stream", |f| f.server.asked().len() > 1).await;
+    fixture.until("what cannot be read", |f| !f.cache.unreadable().is_empty()).await;
+    assert!(!fixture.cache.has_all_up_to(20), "it may say anything");
+}
+
 #[tokio::test]
 async fn nothing_is_watched_before_it_is_wanted() {
     let (empty, one) = (list(20, &[]), list(30, &[object("a", 25)]));

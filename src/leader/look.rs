@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::api::caller::ControllerRef;
 use crate::api::{AttachmentUid, ClaimUid};
-use crate::attachment::AttachmentSeen;
 use crate::attachment::loss::NodeFacts;
+use crate::attachment::{AttachmentSeen, HandleSeen};
 use crate::claim::{ClaimSeen, Entitled};
 use crate::volume::CallerNow;
 use crate::volume::persistent_volume::{CsiSource, Naming};
@@ -41,7 +41,8 @@ pub enum Look {
     Caller(ControllerRef),
     /// GET the Volume that the VolumeHandle names.
     Owner,
-    /// LIST the Snapshots and Volumes that are being made of a Volume, which may be gone.
+    /// Look for Snapshots and Volumes that are being made of a Volume, which may be gone: by LISTs, and of Volumes by their watch if it
+    /// has come to the Volume's deletion.
     Copies {
         /// UID of the Volume.
         of: String,
@@ -96,22 +97,22 @@ pub struct Looked {
     pub reports_have_ended: Option<bool>,
     /// Answers to [`Look::Pod`], by UID of the claim.
     pub pods: BTreeMap<ClaimUid, Entitled>,
-    /// Answers to [`Look::Handle`]: UID of the Volume that owns the VolumeHandle, by name.
-    pub owners: BTreeMap<String, Option<String>>,
+    /// Answers to [`Look::Handle`], by name; nothing if it is gone.
+    pub handles: BTreeMap<String, Option<HandleSeen>>,
 }
 
 impl Looked {
-    /// Takes it that a LIST finds nothing; false for any other look. False for the users of an Attachment too: that there are none
-    /// is a claim's end, behind which no other LIST is asked for.
+    /// Takes it that a look for anything that is in the way finds nothing; false for any other look. False for the users of an
+    /// Attachment too: that there are none is a claim's end, behind which no other look is asked for.
     pub fn suppose_nothing(&mut self, look: &Look) -> bool {
         match look {
             Look::Locks => self.locks = Some(Vec::new()),
+            Look::Attachment { name } => drop(self.attachments.insert(name.clone(), None)),
             Look::Copies { .. } => self.copied_by = Some(None),
             Look::Holders { .. } => self.shared_with = Some(None),
             Look::PersistentVolumes(_) => self.named_by = Some(None),
             Look::Node { .. }
             | Look::Users { .. }
-            | Look::Attachment { .. }
             | Look::Claim { .. }
             | Look::Caller(_)
             | Look::Owner

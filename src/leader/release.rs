@@ -17,15 +17,15 @@ pub(super) fn give_up(scene: &Scene<'_>, caller: &ControllerRef) -> Result<Due, 
     if scene.own_handle().is_some() { remove_handle(scene) } else { free(scene) }
 }
 
-/// Removes the VolumeHandle, after quorum LISTs found no Attachment, and nothing that is being made of the Volume.
+/// Removes the VolumeHandle, after live reads found no Attachment, and nothing that is being made of the Volume.
 ///
 /// Before DeleteVolume was ordered both were looked for, behind the last closing: since then nobody is granted the Volume, and
-/// nothing begins of it. The API server looks at all Attachments there are for each such LIST.
+/// nothing begins of it.
 pub(super) fn remove_handle(scene: &Scene<'_>) -> Result<Due, Look> {
     let ordered = scene.volume.and_then(|volume| volume.spec.assignment.as_ref());
     let is_looked_for = ordered.is_some_and(|now| now.operation == VolumeOperation::Delete);
-    let locks = if is_looked_for { scene.locks } else { scene.live_locks()? };
-    if scene.handle.is_none() || !locks.is_empty() {
+    let is_locked = if is_looked_for { !scene.locks.is_empty() } else { scene.locked_by()?.is_some() };
+    if scene.handle.is_none() || is_locked {
         return Ok(Due::Nothing);
     }
     if !is_looked_for
@@ -45,8 +45,8 @@ pub(super) fn free(scene: &Scene<'_>) -> Result<Due, Look> {
         .map(|id| lock::handle_name(lock::DriverVolume { driver: scene.driver, handle: id }));
     let recorded = volume.status.as_ref().and_then(|status| status.handle_name.clone());
     for name in computed.into_iter().chain(recorded) {
-        let Some(owner) = scene.looked.owners.get(&name) else { return Err(Look::Handle { name }) };
-        if owner.is_some() && *owner == volume.metadata.uid {
+        let Some(live) = scene.looked.handles.get(&name) else { return Err(Look::Handle { name }) };
+        if live.as_ref().is_some_and(|live| Some(&live.volume_uid) == volume.metadata.uid.as_ref()) {
             return Ok(Due::Nothing);
         }
     }

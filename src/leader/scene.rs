@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::look::{Look, Looked};
+use crate::api::lock::{DriverVolume, attachment_name};
 use crate::api::{AttachmentUid, ClaimUid, Volume};
 use crate::attachment::closing::Unused;
 use crate::attachment::loss::NodeFacts;
@@ -112,7 +113,37 @@ impl<'a> Scene<'a> {
         self.looked.locks.as_deref().ok_or(Look::Locks)
     }
 
-    /// What is being made of the Volume, by LISTs that begin after its deletion was seen. Nothing begins after that.
+    /// By which Attachment anything is attached under the VolumeHandle, or may be, after it was closed, by a live read.
+    ///
+    /// For a LIST the API server goes over all Attachments there are. It is spared where all that can have been attached has one name
+    /// (docs/adr/0067-what-one-name-or-one-watch-says-is-not-listed.md).
+    pub(super) fn locked_by(&self) -> Result<Option<String>, Look> {
+        let Some(name) = self.only_lock() else {
+            return Ok(self.live_locks()?.first().map(|lock| lock.name.clone()));
+        };
+        let Some(live) = self.looked.attachments.get(&name) else { return Err(Look::Attachment { name }) };
+        let known = || self.locks.first().map(|lock| lock.name.clone());
+        Ok(if live.is_some() { Some(name) } else { known() })
+    }
+
+    /// The name of every Attachment under which the volume can be attached: that of a single-node mode, if the VolumeHandle was open
+    /// in one until its last closing. Before it was opened in that mode nothing was left of an earlier one.
+    fn only_lock(&self) -> Option<String> {
+        let handle = self.own_handle().filter(|handle| handle.closed_last && !handle.mode.is_multi_node())?;
+        let volume = DriverVolume { driver: self.driver, handle: &handle.volume_handle };
+        Some(attachment_name(volume, handle.mode, ""))
+    }
+
+    /// Whether the VolumeHandle is as it was seen, by a live read. What was looked for since was looked for behind its closing.
+    pub(super) fn handle_stands(&self) -> Result<bool, Look> {
+        let Some(seen) = self.own_handle() else { return Ok(false) };
+        match self.looked.handles.get(&seen.name) {
+            None => Err(Look::Handle { name: seen.name.clone() }),
+            Some(live) => Ok(live.as_ref() == Some(seen)),
+        }
+    }
+
+    /// What is being made of the Volume, as of a moment after its deletion was seen. Nothing begins after that.
     pub(super) fn copied_by(&self, uid: &str) -> Result<Option<&'a str>, Look> {
         let copied_by = self.looked.copied_by.as_ref().map(Option::as_deref);
         copied_by.ok_or_else(|| Look::Copies { of: uid.to_owned() })

@@ -70,10 +70,13 @@ pub(super) fn contest_handle(scene: &Scene<'_>) -> Result<Due, Look> {
     })
 }
 
-/// Has DeleteVolume called, after a quorum LIST found no Attachment and another that no PersistentVolume names it.
+/// Has DeleteVolume called, after live reads found no Attachment, and that no PersistentVolume names it.
 pub(super) fn delete(scene: &Scene<'_>, to: Option<ControllerRef>) -> Result<Due, Look> {
     let Some(volume) = scene.volume else { return Ok(Due::Nothing) };
-    if !scene.live_locks()?.is_empty() || !scene.reports_have_ended()? {
+    if let Some(name) = scene.locked_by()? {
+        return Ok(Due::Wait(VolumeWaiting::InUse { by: format!("Attachment {name}") }));
+    }
+    if !scene.reports_have_ended()? {
         return Ok(Due::Nothing);
     }
     let order = volume.assignment(VolumeOperation::Delete, to);
@@ -93,6 +96,10 @@ pub(super) fn delete(scene: &Scene<'_>, to: Option<ControllerRef>) -> Result<Due
         && let Some(named) = named_by(scene, volume, scene.of_driver(&handle.volume_handle))?
     {
         return leave(scene, volume, named.name.clone());
+    }
+    // Last of all: the order carries the version of the Volume alone.
+    if is_new && !scene.handle_stands()? {
+        return Ok(Due::Nothing);
     }
     Ok(Due::Step(LeaderStep::AssignVolume(order)))
 }

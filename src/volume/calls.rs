@@ -187,7 +187,7 @@ pub fn is_at_its_end(source: &AssignedSource, live: Option<&ObjectMeta>) -> bool
 /// Compares what a call was prepared from with the live Volume of that name, and with the live VolumeHandle of the
 /// volume that the call is about.
 ///
-/// For a deletion the VolumeHandle has to be read first. While a deletion is ordered the leader opens it no more, and
+/// For a deletion the VolumeHandle has to be read first. After the last closing no leader opens it for this Volume, and
 /// removes it only after the Volume says `Deleted`; the Volume, read later, says that it is ordered and not done.
 #[must_use]
 pub fn standing(

@@ -3,7 +3,7 @@
 //! ```text
 //! Pending --Assign--> (agent: Create | Validate) --> Created --MakeHandle, ReportReady--> Ready
 //! Pending --Assign Adopt, MakeHandle, ReportReady--> Ready: a PersistentVolume has it, and nothing is called
-//! deleted: wait for Attachments and for the end of an export --BeginClosing--> quorum LIST --AssignDelete--> (agent) Deleted
+//! deleted: wait for Attachments and for the end of an export --BeginClosing--> live looks --AssignDelete--> (agent) Deleted
 //!          --RemoveHandle--> FreeVolume --> gone
 //! made and unusable: stays Pending --JudgeRejected--> (agent) deletes it and then calls CreateVolume anew (`calls.rs`)
 //! Ready --Assign Expand | Modify | Revalidate--> (agent) as asked for; by nodes alone --ReportExpanded (`orders.rs`)
@@ -163,12 +163,12 @@ fn wait_for_driver(seen: &Seen<'_>, left: Left) -> VolumeStep {
 
 /// Opens the VolumeHandle again. One without controller instance gets the Volume's, else one that came since.
 fn finish_closing(seen: &Seen<'_>, own: &HandleSeen, mode: AccessMode) -> VolumeStep {
-    if own.controller.is_some() {
-        return VolumeStep::FinishClosing { mode, first_controller: None };
-    }
-    match seen.volume.caller().cloned().or_else(|| seen.chosen()) {
+    let first = || seen.volume.caller().cloned().or_else(|| seen.chosen());
+    match own.controller.as_ref().map_or_else(first, |_| None) {
+        // By all that is known its Volume was deleted, and DeleteVolume may be running.
+        _ if own.closed_last => VolumeStep::Wait(VolumeWaiting::HandleClosed { handle: own.name.clone() }),
         // Open it would be staged without being attached.
-        None if seen.plugin.attaches => VolumeStep::Idle,
+        None if own.controller.is_none() && seen.plugin.attaches => VolumeStep::Idle,
         first_controller => VolumeStep::FinishClosing { mode, first_controller },
     }
 }

@@ -1,6 +1,7 @@
 //! Why a Volume is not Ready, in words that name what is missing and what to do.
 
 use super::source::SourceLack;
+use crate::api::FINALIZER;
 use crate::api::conditions::Reason;
 use crate::plugin::allow::NotAllowed;
 use crate::plugin::secrets::NoSecretName;
@@ -67,6 +68,11 @@ pub enum VolumeWaiting {
     DuplicateHandle {
         /// namespace/name of the owner.
         owner: String,
+    },
+    /// The VolumeHandle was closed because the Volume is being deleted, and no deletion of it is known.
+    HandleClosed {
+        /// Name of the VolumeHandle.
+        handle: String,
     },
     /// A PersistentVolume stands for the volume, or may do so.
     HandleInPersistentVolume {
@@ -190,6 +196,7 @@ impl VolumeWaiting {
             Self::FirstClaim { .. } => Reason::WaitsForFirstClaim,
             Self::CannotCreate { .. } => Reason::CannotCreate,
             Self::DuplicateHandle { .. } => Reason::DuplicateHandle,
+            Self::HandleClosed { .. } => Reason::HandleClosed,
             Self::HandleInPersistentVolume { .. } | Self::AnswerInPersistentVolume { .. } => {
                 Reason::HandleInPersistentVolume
             }
@@ -251,6 +258,9 @@ impl VolumeWaiting {
             Self::DuplicateHandle { owner } => {
                 format!("Volume {owner} has the same driver and handle; delete one of the two Volumes")
             }
+            Self::HandleClosed { handle } => format!(
+                "VolumeHandle {handle} was closed because this volume is being deleted, and the volume is not: etcd may have been                  restored, or somebody took its finalizer off; put {FINALIZER} among its finalizers again, or delete the volume"
+            ),
             Self::HandleInPersistentVolume { name, field, certain: true } => format!(
                 "PersistentVolume {name} names the same driver and handle (spec.{field}); two orchestrators must not \
                  share a volume: delete it (reclaim policy Retain) first"

@@ -16,6 +16,7 @@ use moor::volume::{InstanceSeen, VolumeWaiting};
 use super::fixtures::{self, DRIVER};
 use super::observed::Observed;
 
+mod deletion;
 mod expansion;
 mod linger;
 mod live_looks;
@@ -118,6 +119,8 @@ fn an_order_to_delete_stands_for_the_instance_that_has_it() {
     looked.callers.insert(caller("node-1"), CallerNow::Relieved);
     assert_eq!(asks(&moves, &looked), names, "it is looked at again for the heir");
     looked.named_by = Some(None);
+    assert_eq!(asks(&moves, &looked), Look::Handle { name: "handle".into() });
+    looked.handles.insert("handle".into(), moves.handle.clone());
     assert!(matches!(step(&moves, &looked), LeaderStep::AssignVolume(_)));
     looked.named_by = Some(Some(Naming { name: "pv".into(), field: "spec.csi", certain: true }));
     assert!(matches!(step(&moves, &looked), LeaderStep::TellStorageLeft(_)));

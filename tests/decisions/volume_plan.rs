@@ -333,6 +333,21 @@ fn a_mode_switch_closes_first_and_opens_in_the_wanted_mode() {
     assert_eq!(closing.plan(), open_in(AccessMode::SingleNodeWriter));
 }
 
+/// The cache of Volumes is behind: another leader has it deleted, and has looked who uses it.
+#[test]
+fn what_was_closed_for_a_deletion_is_not_opened_for_its_volume_again() {
+    for state in [Created, Ready] {
+        let mut row = row(state, Some(Create)).handle("v-uid", true);
+        assert!(matches!(row.plan(), VolumeStep::FinishClosing { .. }));
+        row.handle.as_mut().unwrap().closed_last = true;
+        let why = VolumeWaiting::HandleClosed { handle: "handle".into() };
+        assert_eq!(row.plan(), VolumeStep::Wait(why));
+    }
+    let mut taken = row(Created, Some(Validate)).handle("other", true);
+    taken.handle.as_mut().unwrap().closed_last = true;
+    assert_eq!(taken.plan(), VolumeStep::ContestHandle, "by another Volume, when that one is gone");
+}
+
 /// A registered Volume can take over the handle of one that was deleting it.
 #[test]
 fn a_handle_that_is_closing_is_opened_before_ready() {

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use moor::api::{AttachmentState, ClaimState};
+use moor::api::lock::attachment_name;
+use moor::api::{AccessMode, AttachmentState, ClaimState};
+use moor::attachment::HandleSeen;
 use moor::attachment::loss::{self, Heard, Machine, NodeFacts, NodeNow, Verdict};
 use moor::leader::{LeaderStep, Look, Looked};
 use moor::volume::CallerNow;
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use super::super::fixtures::DRIVER_VOLUME;
 use super::super::model::arbitrary::{Scene, attachments, claims, scene};
 use super::{Observed, caller, instance, leaving, lock};
 use moor::api::VolumeState;
@@ -89,7 +92,7 @@ prop_compose! {
         if stays {
             object.metadata.deletion_timestamp = None;
         }
-        let handle = handle.map(|seen| moor::attachment::HandleSeen {
+        let handle = handle.map(|seen| HandleSeen {
             name: "handle".into(),
             volume_handle: "vol-1".into(),
             controller: lock(false, "node-1").controller,
@@ -115,7 +118,7 @@ prop_compose! {
 }
 
 /// Answers once; a second time is a circle.
-fn answer(answers: &Answers, look: Look, looked: &mut Looked) -> bool {
+fn answer(answers: &Answers, handle: Option<&HandleSeen>, look: Look, looked: &mut Looked) -> bool {
     match look {
         Look::Node { attachment } => looked.nodes.insert(attachment, answers.node.clone()).is_none(),
         Look::Users { attachment } => {
@@ -146,8 +149,8 @@ fn answer(answers: &Answers, look: Look, looked: &mut Looked) -> bool {
         Look::EndedReports => looked.reports_have_ended.replace(answers.exists).is_none(),
         Look::Pod { claim } => looked.pods.insert(claim, answers.entitled.clone()).is_none(),
         Look::Handle { name } => {
-            let owner = answers.exists.then(|| "volume".to_owned());
-            looked.owners.insert(name, owner).is_none()
+            let live = handle.filter(|_| answers.exists).cloned();
+            looked.handles.insert(name, live).is_none()
         }
     }
 }
@@ -167,13 +170,19 @@ proptest! {
             let next = observed.plan(&looked);
             prop_assert_eq!(&next, &observed.plan(&looked));
             let LeaderStep::Look(look) = next.step else { break next.step };
-            prop_assert!(answer(&answers, look.clone(), &mut looked), "{:?} is asked for again", look);
+            prop_assert!(answer(&answers, observed.handle.as_ref(), look.clone(), &mut looked), "{:?} is asked for again", look);
             looks += 1;
             prop_assert!(looks < MOST_LOOKS);
         };
         let attachment = |uid: &str| observed.attachments.iter().find(|a| a.uid == uid).unwrap();
         let dead = |named: &ControllerRef| looked.callers.get(named).is_some_and(|now| *now != CallerNow::MayCall);
         let handle = observed.handle.as_ref();
+        let is_unlocked = || {
+            let has_one_name = handle.is_some_and(|handle| handle.closed_last && !handle.mode.is_multi_node());
+            let name = attachment_name(DRIVER_VOLUME, AccessMode::SingleNodeWriter, "");
+            let by_name = has_one_name && looked.attachments.get(&name) == Some(&None);
+            looked.locks.as_ref().is_some_and(Vec::is_empty) || (by_name && observed.locks.is_empty())
+        };
         match step {
             LeaderStep::DeclareLost { attachment: uid, cause } => {
                 let (node, none) = (looked.nodes.get(&uid).unwrap(), Vec::new());
@@ -231,14 +240,13 @@ proptest! {
                 let moves = now.operation == to.operation && now.controller != to.controller;
                 prop_assert!(!moves || dead(&caller("node-1")));
                 let orders = to.operation == VolumeOperation::Delete && now.operation != to.operation;
-                let is_free = looked.locks.as_ref().is_some_and(Vec::is_empty) && looked.copied_by == Some(None);
-                prop_assert!(!orders || is_free);
+                prop_assert!(!orders || (is_unlocked() && looked.copied_by == Some(None)));
             }
             LeaderStep::RemoveHandle => {
                 let now = observed.volume.as_ref().and_then(|volume| volume.spec.assignment.as_ref());
                 // Both before that order, which comes behind the last closing.
                 let was_looked_for = now.is_some_and(|now| now.operation == VolumeOperation::Delete);
-                let is_free = looked.locks.as_ref().is_some_and(Vec::is_empty) && looked.copied_by == Some(None);
+                let is_free = is_unlocked() && looked.copied_by == Some(None);
                 prop_assert!(is_free || (was_looked_for && observed.locks.is_empty()));
                 prop_assert!(handle.unwrap().closing);
             }
@@ -256,7 +264,7 @@ proptest! {
             }
             LeaderStep::FreeVolume => {
                 let uid = observed.volume.as_ref().unwrap().metadata.uid.as_ref();
-                prop_assert!(looked.owners.values().all(|owner| owner.as_ref() != uid));
+                prop_assert!(looked.handles.values().flatten().all(|live| Some(&live.volume_uid) != uid));
             }
             LeaderStep::AllowDeletion(true) => {
                 prop_assert!(!observed.cautious && observed.forgotten.is_empty() && looked.named_by.is_some());

@@ -159,12 +159,12 @@ prop_compose! {
         volume_uid in prop_oneof![4 => Just("volume"), 1 => Just("other")],
         mode in mode(),
         epoch in 1..4_i64,
-        closing in prop_oneof![3 => Just(false), 1 => Just(true)],
+        (closing, last) in (prop::bool::weighted(0.25), any::<bool>()),
         controller in controller(),
         writer in of(writer()),
     ) -> HandleSeen {
-        let known = HandleSeen::of(&VolumeHandle::default());
-        HandleSeen { volume_uid: volume_uid.into(), mode, epoch, closing, controller, writer, ..known }
+        let (known, closed_last) = (HandleSeen::of(&VolumeHandle::default()), closing && last);
+        HandleSeen { volume_uid: volume_uid.into(), mode, epoch, closing, closed_last, controller, writer, ..known }
     }
 }
 

@@ -50,7 +50,7 @@ pub enum LeaderDoes {
     },
     /// Write the writer's lock: name a claim, or say that one is done.
     Writer(Handle, Lock),
-    BeginClosing(Handle),
+    BeginClosing(Handle, bool),
     FinishClosing(Handle, AccessMode),
     /// A step about a Volume that changes it or its VolumeHandle, with what was seen of both.
     Volume(u8, Vol, Handle, VolumeDoes),
@@ -161,7 +161,7 @@ fn does(config: &Config, view: &LeaderView, name: &Name, step: &LeaderStep) -> L
             LeaderDoes::Writer(view.handle, Lock { holder, released: false, after: before })
         }
         LeaderStep::RetireWriter(writer) => LeaderDoes::Writer(view.handle, lock_of(writer)),
-        LeaderStep::BeginClosing { last: _ } => LeaderDoes::BeginClosing(view.handle),
+        LeaderStep::BeginClosing { last } => LeaderDoes::BeginClosing(view.handle, *last),
         LeaderStep::FinishClosing { mode, first_controller: _ } => {
             LeaderDoes::FinishClosing(view.handle, *mode)
         }
@@ -265,12 +265,13 @@ fn write(config: &Config, state: &mut State, who: Actor, step: LeaderDoes) {
         LeaderDoes::Writer(seen, lock) => {
             state.update_handle(who, &seen, Handle { writer: Some(lock), ..seen });
         }
-        LeaderDoes::BeginClosing(seen) => {
-            let new = Handle { closing: true, epoch: seen.epoch + 1, ..seen };
+        LeaderDoes::BeginClosing(seen, last) => {
+            let new = Handle { closing: true, closed_last: last, epoch: seen.epoch + 1, ..seen };
             state.update_handle(who, &seen, new);
         }
         LeaderDoes::FinishClosing(seen, mode) => {
-            state.update_handle(who, &seen, Handle { mode, closing: false, writer: None, ..seen });
+            let new = Handle { mode, closing: false, closed_last: false, writer: None, ..seen };
+            state.update_handle(who, &seen, new);
         }
         LeaderDoes::MoveHandle(seen, to) => {
             state.update_handle(who, &seen, Handle { controller: to, ..seen });

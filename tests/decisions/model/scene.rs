@@ -114,8 +114,7 @@ pub fn answer(config: &Config, state: &State, seen: &LeaderView, look: Look, loo
             looked.pods.insert(claim, if gone { Entitled::PodGone } else { Entitled::Yes });
         }
         Look::Handle { name } => {
-            let owner = state.handle.there.then(|| volume_uid(state.handle.owner));
-            looked.owners.insert(name, owner);
+            looked.handles.insert(name, handle_seen(config, &state.handle));
         }
     }
 }

@@ -136,6 +136,7 @@ pub fn handle_seen(config: &Config, handle: &Handle) -> Option<HandleSeen> {
         mode: handle.mode,
         epoch: i64::from(handle.epoch),
         closing: handle.closing,
+        closed_last: handle.closed_last,
         controller: config.attach.then(|| controller_ref(handle.controller)),
         writer: handle.writer.map(|w| Writer {
             holder: writer_ref(w.holder),

@@ -98,7 +98,10 @@ pub fn act(
         // The one that is there is read.
         VolumeDoes::Make { .. } if state.handle.there => put(state, who, state.handle),
         VolumeDoes::Make { epoch, closing, controller } => {
-            put(state, who, Handle { there: true, owner: v, mode, epoch, closing, controller, writer: None });
+            let (closed_last, writer) = (false, None);
+            let handle =
+                Handle { there: true, owner: v, mode, epoch, closing, closed_last, controller, writer };
+            put(state, who, handle);
         }
         VolumeDoes::TakeOver => {
             if state.handle == *handle {
@@ -106,6 +109,7 @@ pub fn act(
             }
             let new = Handle {
                 closing: false,
+                closed_last: false,
                 owner: v,
                 mode,
                 controller: Given::default(),

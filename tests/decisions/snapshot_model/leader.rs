@@ -88,11 +88,11 @@ fn of_origin(config: &Config, seen: &Objects, now: &Objects) -> Option<Write> {
         match observed.plan(&looked).step {
             LeaderStep::Look(look) => match look {
                 Look::Locks => looked.locks = Some(Vec::new()),
+                Look::Attachment { name } => drop(looked.attachments.insert(name, None)),
                 Look::Copies { .. } => looked.copied_by = Some(copied_by(config, now)),
                 Look::PersistentVolumes(_) => looked.named_by = Some(None),
                 Look::Handle { name } => {
-                    let owner = now.lock.map(|_| "origin-uid".to_owned());
-                    looked.owners.insert(name, owner);
+                    looked.handles.insert(name, now.lock.map(|closing| HandleSeen::of(&lock(closing))));
                 }
                 other => unreachable!("{other:?}: there are no claims and no other owners"),
             },

@@ -6,7 +6,7 @@ use moor::volume::CallerNow;
 use moor::volume::Grows;
 
 use super::super::observed::Observed;
-use super::state::{Handle, Harm, State, Vol, agent_of, handle_seen, kind_of, object, uid};
+use super::state::{Handle, Harm, State, Vol, agent_of, handle_seen, kind_of, object};
 
 /// The step that is due for a Volume, as the leader sees it, with the looks that it asks for.
 pub fn plan(state: &State, v: u8) -> Option<(Vol, LeaderStep)> {
@@ -36,6 +36,7 @@ pub fn plan(state: &State, v: u8) -> Option<(Vol, LeaderStep)> {
 fn answer(state: &State, look: Look, looked: &mut Looked) {
     match look {
         Look::Locks => looked.locks = Some(Vec::new()),
+        Look::Attachment { name } => drop(looked.attachments.insert(name, None)),
         Look::Caller(controller) => {
             let dead = state.is_dead(agent_of(&controller));
             let now = if dead { CallerNow::CutOff } else { CallerNow::MayCall };
@@ -51,12 +52,10 @@ fn answer(state: &State, look: Look, looked: &mut Looked) {
         Look::Holders { .. } => looked.shared_with = Some(None),
         Look::PersistentVolumes(_) => looked.named_by = Some(None),
         Look::Handle { name } => {
-            let owner = state.handle.map(|h| uid(h.owner).to_owned());
-            looked.owners.insert(name, owner);
+            looked.handles.insert(name, state.handle.map(handle_seen));
         }
         Look::Node { .. }
         | Look::Users { .. }
-        | Look::Attachment { .. }
         | Look::Claim { .. }
         | Look::Pod { .. }
         | Look::EndedReports => unreachable!("{look:?}: there are no Attachments and no claims"),
@@ -69,7 +68,7 @@ pub fn act(state: &mut State, v: u8, seen: Vol, step: LeaderStep) {
         LeaderStep::AssignVolume(to) => assign(state, v, seen, &to),
         LeaderStep::CreateHandle { epoch: _, closing, controller } => {
             let controller = controller.as_ref().map_or(0, agent_of);
-            state.handle.get_or_insert(Handle { owner: v, closing, controller });
+            state.handle.get_or_insert(Handle { owner: v, closing, last: false, controller });
         }
         LeaderStep::AllowDeletion(may_delete) => write(state, v, seen, Vol { may_delete, ..seen }),
         LeaderStep::ReportReady => {
@@ -80,7 +79,7 @@ pub fn act(state: &mut State, v: u8, seen: Vol, step: LeaderStep) {
         }
         LeaderStep::BeginClosing { last } => {
             assert_eq!(last, seen.deleted, "only a Volume that is deleted lets its VolumeHandle go");
-            change(state, |h| h.closing = true);
+            change(state, |h| (h.closing, h.last) = (true, last));
         }
         LeaderStep::FinishClosing { first_controller, .. } => change(state, |h| {
             h.closing = false;
@@ -88,7 +87,7 @@ pub fn act(state: &mut State, v: u8, seen: Vol, step: LeaderStep) {
         }),
         LeaderStep::TakeOver => {
             let controller = seen.assigned.map_or(0, |(_, agent)| agent);
-            state.handle = Some(Handle { owner: v, closing: false, controller });
+            state.handle = Some(Handle { owner: v, closing: false, last: false, controller });
         }
         LeaderStep::MoveHandle(to) => change(state, |h| h.controller = agent_of(&to)),
         LeaderStep::RemoveHandle => state.handle = None,

@@ -127,6 +127,8 @@ impl Vol {
 pub struct Handle {
     pub owner: u8,
     pub closing: bool,
+    /// Closed because its Volume was deleted.
+    pub last: bool,
     pub controller: u8,
 }
 
@@ -364,6 +366,7 @@ pub fn lock(handle: Handle) -> VolumeHandle {
     lock.metadata.name = Some("handle".into());
     lock.spec.volume_handle = ID.into();
     lock.spec.closing = handle.closing;
+    lock.metadata.finalizers = (!handle.last).then(|| vec![FINALIZER.into()]);
     lock.spec.controller = Some(reference(handle.controller));
     lock
 }
