@@ -23,7 +23,8 @@ pub(super) fn make_handle(scene: &Scene<'_>) -> Result<Due, Look> {
     };
     // What is still attached of a deleted Volume has to be detached, whoever names the storage: before DeleteVolume that is looked
     // for in any case.
-    let is_attached = volume.metadata.deletion_timestamp.is_some() && !scene.live_locks()?.is_empty();
+    let is_deleted = volume.metadata.deletion_timestamp.is_some();
+    let is_attached = is_deleted && !scene.live_locks()?.is_empty();
     if !is_attached && let Some(named) = kept_off_by(scene, volume, scene.of_driver(id))? {
         return keep_off(scene, volume, named);
     }
@@ -37,7 +38,9 @@ pub(super) fn make_handle(scene: &Scene<'_>) -> Result<Due, Look> {
     let at_work = at_work.and_then(|a| a.controller.as_ref());
     Ok(Due::Step(LeaderStep::CreateHandle {
         epoch: latest.map_or(1, |latest| latest.epoch + 1),
-        closing: !left.is_empty(),
+        // Of a Volume that goes it is made to have the storage deleted, by a call that may be running since it was removed by hand:
+        // open, somebody who has not heard of the deletion would grant it.
+        closing: is_deleted || !left.is_empty(),
         controller: at_work.or(volume.caller()).or_else(|| latest?.controller.as_ref()).cloned(),
     }))
 }

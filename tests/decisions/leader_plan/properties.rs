@@ -260,7 +260,8 @@ proptest! {
             }
             LeaderStep::CreateHandle { epoch, closing, .. } => {
                 let left = looked.locks.as_ref().unwrap();
-                prop_assert!(left.iter().all(|a| a.epoch < epoch) && closing != left.is_empty());
+                let goes = observed.volume.as_ref().unwrap().metadata.deletion_timestamp.is_some();
+                prop_assert!(left.iter().all(|a| a.epoch < epoch) && closing == (goes || !left.is_empty()));
             }
             LeaderStep::FreeVolume => {
                 let uid = observed.volume.as_ref().unwrap().metadata.uid.as_ref();
