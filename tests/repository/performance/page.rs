@@ -98,47 +98,41 @@ fn targets(figures: &Figures) -> String {
     table(&["what", "asked", "measured", "met"], TARGETS.iter().map(line))
 }
 
-/// What bounds how many claims are made a second: whose time it is. A run before there was anybody who watches the bare client has
-/// two columns.
+/// What bounds how many claims are made a second: whose time it is.
 fn bound(figures: &Figures) -> String {
     let existing = figures.numbers("existing")[0];
     let of = |who| figures.round(who, existing, 1000, "make claims");
-    let (Some(moor), Some(bare)) = (of(Who::Moor), of(Who::Bare)) else { return NOT_MEASURED.to_owned() };
-    let watched = of(Who::Watched);
-    let all: Vec<_> = [moor, bare].into_iter().chain(watched).collect();
+    let (Some(moor), Some(bare), Some(watched)) = (of(Who::Moor), of(Who::Bare), of(Who::Watched)) else {
+        return NOT_MEASURED.to_owned();
+    };
     let cores = figures.all["machine"]["cores"].as_f64().unwrap();
     let sum = |round: &Value, parts: &[&str]| parts.iter().map(|part| cpu(round, part)).sum::<f64>();
     let rate = |round: &Value| middle(&round["objectsPerSecond"]);
     let busy = |round: &Value| format!("{:.0} %", sum(round, &PARTS) * rate(round) / cores / 10.0);
+    let of_all = |said: &dyn Fn(&Value) -> String| [moor, bare, watched].map(said);
+    let of_clients = |first: String, made: f64| [first, share(made, rate(bare)), share(made, rate(watched))];
     // What is left takes the time that all took before.
     let alone = rate(moor) * sum(moor, &PARTS) / sum(moor, &PARTS[2..]);
-    let mut lines: Vec<(String, Vec<String>)> = Vec::new();
-    for part in PARTS {
-        let took = all.iter().map(|round| format!("{:.1}", cpu(round, part))).collect();
-        lines.push((format!("{part}, ms of CPU time per claim"), took));
-    }
-    let busy = all.iter().map(|round| busy(round)).collect();
-    lines.push(("all of these, of the time of all cores".to_owned(), busy));
-    let rates = all.iter().map(|round| format!("{:.1}", rate(round))).collect();
-    lines.push(("claims made per second".to_owned(), rates));
-    let of_them =
-        |made: f64| all[1..].iter().map(move |client| format!("{:.0} %", 100.0 * made / rate(client)));
-    if watched.is_some() {
-        let shares = std::iter::once(String::new()).chain(of_them(rate(moor))).collect();
-        lines.push(("moor's, of the client's".to_owned(), shares));
-    }
-    let shares = of_them(alone).collect::<Vec<_>>();
-    let said = match watched {
-        None => vec![format!("{alone:.1}, {} of the bare client", shares[0]), String::new()],
-        Some(_) => [format!("{alone:.1}")].into_iter().chain(shares).collect(),
-    };
-    lines.push(("the same, if moor's own processes took no time".to_owned(), said));
+    let time_of = |part: &str| of_all(&|round| format!("{:.1}", cpu(round, part)));
+    let mut lines = PARTS.map(|part| (format!("{part}, ms of CPU time per claim"), time_of(part))).to_vec();
+    lines.extend([
+        ("all of these, of the time of all cores".to_owned(), of_all(&busy)),
+        ("claims made per second".to_owned(), of_all(&|round| format!("{:.1}", rate(round)))),
+        ("moor's, of the client's".to_owned(), of_clients(String::new(), rate(moor))),
+        (
+            "the same, if moor's own processes took no time".to_owned(),
+            of_clients(format!("{alone:.1}"), alone),
+        ),
+    ]);
     let title = format!("1,000 at once beside {}", counted(existing));
-    let heads = [&title as &str, "moor", "bare client", "the same, watched as moor's objects are"];
     table(
-        &heads[..=all.len()],
+        &[&title, "moor", "bare client", "the same, watched as moor's objects are"],
         lines.into_iter().map(|(what, values)| [what].into_iter().chain(values).collect()),
     )
+}
+
+fn share(of: f64, all: f64) -> String {
+    format!("{:.0} %", 100.0 * of / all)
 }
 
 /// Each size beside each number of claims that stay, phase by phase, with moor's rounds and the bare client's.
