@@ -71,6 +71,7 @@ pub struct PluginSpec {
     /// How volumes are spread over the controller instances. Absent: SingleActive, or PerTopology where on every node one process
     /// serves both the Controller and the Node service and has a topology of its own; status.balancing says which.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = super::schema::own_description)]
     pub balancing: Option<Balancing>,
     /// Nodes on which the driver may be asked to create, delete, attach and detach volumes. Whoever controls one of them
     /// may do so with every volume of the driver. Absent: every node that runs the driver. What a node that is no longer
@@ -189,9 +190,11 @@ pub struct PluginStatus {
     pub nodes: Option<String>,
     /// How volumes are spread over the controller instances.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = super::schema::own_description)]
     pub balancing: Option<Balancing>,
     /// How they are spread where spec.balancing does not say it: what was found first stays while it holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = super::schema::own_description)]
     pub found_balancing: Option<Balancing>,
     /// With SingleActive, the instance that makes the controller calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -150,6 +150,15 @@ pub fn quantity(_: &mut SchemaGenerator) -> Schema {
             "message": "must be a positive size of at least one byte, for example 1Gi" }] })
 }
 
+/// Has `kubectl explain` show what is said of the field. Where one may be absent whose type is an enum, what is said of the type would
+/// take its place.
+pub(super) fn own_description(schema: &mut Schema) {
+    let types = schema.get_mut("anyOf").and_then(Value::as_array_mut);
+    for one in types.into_iter().flatten().filter_map(Value::as_object_mut) {
+        one.remove("description");
+    }
+}
+
 /// Has the API server refuse with `message` a write that changes the value; of an object, one that changes any field of it.
 ///
 /// It compares values of single fields far faster than a whole object with other objects in it, and does not ask this of a field

@@ -102,6 +102,7 @@ pub struct SnapshotSpec {
     /// What happens to what the driver keeps when this object is deleted.
     /// Unset: Delete for a snapshot that was taken, Retain for a registered one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = super::schema::own_description)]
     pub deletion_policy: Option<DeletionPolicy>,
     /// Written by the moor controller: who makes this snapshot's calls, and what of.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -150,6 +150,7 @@ pub struct VolumeSpec {
     /// What happens to the storage when this object is deleted.
     /// Unset: Delete for a created volume, Retain for a registered one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = super::schema::own_description)]
     pub deletion_policy: Option<DeletionPolicy>,
     /// Pods use the volume by a PersistentVolumeClaim of this name, which is made in this namespace once the Volume is Ready.
     /// Taken away, it goes when no Pod uses it any more, and the storage stays. Claims go on beside it.

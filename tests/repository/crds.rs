@@ -6,7 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use moor::api::all_crds;
 use moor::cli::crd;
+use serde_json::Value;
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -77,4 +79,30 @@ fn no_string_turns_into_a_boolean() {
             assert!(!words.contains(&value.to_lowercase().as_str()), "{name}:{}: {line}", number + 1);
         }
     }
+}
+
+/// A property of each kind is explained by itself, not by its type, which other properties have too.
+#[test]
+fn each_optional_enum_has_a_description_of_its_own() {
+    let mut said = BTreeMap::new();
+    for definition in all_crds() {
+        let kind = &definition.spec.names.kind;
+        for (field, description) in optional_enums(kind, &serde_json::to_value(&definition).unwrap()) {
+            let before = said.insert(description.clone(), field.clone());
+            assert_eq!(before, None, "{field} has the same description: {description}");
+        }
+    }
+    assert!(said.len() > 5, "{said:?}");
+}
+
+/// The properties below `at` that may be null and take certain words, each with what is said of it.
+fn optional_enums(path: &str, at: &Value) -> Vec<(String, String)> {
+    let Some(fields) = at.as_object() else { return Vec::new() };
+    let is_one = fields.get("nullable") == Some(&Value::Bool(true)) && fields.contains_key("enum");
+    let own = is_one.then(|| (path.to_owned(), at["description"].as_str().unwrap_or_default().to_owned()));
+    let below = fields.iter().flat_map(|(key, value)| match value {
+        Value::Array(all) => all.iter().flat_map(|one| optional_enums(path, one)).collect(),
+        _ => optional_enums(&format!("{path}.{key}"), value),
+    });
+    own.into_iter().chain(below).collect()
 }
