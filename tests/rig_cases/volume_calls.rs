@@ -302,6 +302,36 @@ async fn an_answer_counts_though_the_volume_was_written_meanwhile(cluster: Arc<C
     assert_eq!(rig.count("v", Rpc::CreateVolume), 1);
 }
 
+/// The agent is rolled or killed while the driver is at DeleteVolume, and then the owner wants the storage to stay. Whoever registered
+/// it now would have it deleted.
+async fn a_volume_is_not_given_up_while_a_call_of_the_agent_before_may_run(cluster: Arc<Cluster>) {
+    let nodes = vec![("node-1", true)];
+    // It does not wait for a call for as long as that may take.
+    let options =
+        Options { nodes, longest_call: 15, termination_grace: 3, supervised: false, ..Options::default() };
+    let rig = Rig::start(&cluster, options).await;
+    for (name, killed) in [("rolled", false), ("killed", true)] {
+        rig.make_volume(&volume(name)).await;
+        rig.until_volume_ready(name).await;
+        rig.fake.hold(name, Rpc::DeleteVolume);
+        rig.delete_volume(name).await;
+        let called = || rig.journal.trace_of(name).contains(&"DeleteVolume").then_some(());
+        rig.cluster.until("DeleteVolume is called", called, || rig.story(name)).await;
+        if killed {
+            rig.kill("node-1");
+        } else {
+            rig.stop("node-1").await;
+        }
+        rig.set_deletion_policy(name, "Retain").await;
+        rig.run("node-1");
+        rig.until_volume_says(name, "Retained", &["the driver may be at it yet"]).await;
+        let status = rig.read_status(name).await.expect("the Volume is there");
+        assert_ne!(status["state"], "Deleted", "{}", rig.story(name));
+        rig.until_volume_gone(name).await;
+    }
+    rig.leaves(&["vol-rolled", "vol-killed"], "Retain, and the calls were broken off");
+}
+
 /// The cases of this module.
 pub const CASES: &[Case] = cases![
     an_order_to_delete_is_not_carried_out_from_memory,
@@ -314,4 +344,5 @@ pub const CASES: &[Case] = cases![
     a_volume_for_which_there_was_no_room_goes_at_once,
     that_nothing_was_made_counts_also_when_the_volume_was_deleted_meanwhile,
     an_answer_counts_though_the_volume_was_written_meanwhile,
+    a_volume_is_not_given_up_while_a_call_of_the_agent_before_may_run,
 ];

@@ -194,7 +194,7 @@ impl<'a> Due<'a> {
         plugin: &Plugin,
         call: impl Future<Output = Result<T, CallError>>,
     ) -> Result<T, CallError> {
-        let made = self.agent.tenures.call(self.driver, plugin.process());
+        let made = self.agent.tenures.call(self.driver, plugin.process(), &self.key);
         let result = self.call(plugin.process(), call).await;
         made.ended(&result);
         result

@@ -9,6 +9,7 @@ pub(super) mod failure;
 pub(super) mod flights;
 pub(super) mod not_found;
 pub(super) mod not_made;
+pub(super) mod retained;
 pub(super) mod retry;
 pub(super) mod running;
 pub(super) mod status;

@@ -15,6 +15,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::Instant;
 
 use super::running::{Before, Running};
+use crate::agent::queues::Parked;
 use crate::csi::{CallError, Meaning, Process};
 
 /// The controller calls of this node's instances.
@@ -48,6 +49,7 @@ struct OfDriver {
 }
 
 struct Call {
+    about: Parked,
     process: Option<Arc<Process>>,
     until: Instant,
 }
@@ -115,11 +117,12 @@ impl Tenures {
     }
 
     /// A call to the driver's process is made.
-    pub fn call<'a>(&'a self, driver: &'a str, process: Option<&Arc<Process>>) -> Made<'a> {
+    pub fn call<'a>(&'a self, driver: &'a str, process: Option<&Arc<Process>>, about: &Parked) -> Made<'a> {
         let mut drivers = self.0.drivers.lock();
         let known = drivers.entry(driver.to_owned()).or_default();
         known.serial += 1;
-        let call = Call { process: process.cloned(), until: Instant::now() + self.0.longest_call };
+        let until = Instant::now() + self.0.longest_call;
+        let call = Call { about: about.clone(), process: process.cloned(), until };
         known.calls.insert(known.serial, call);
         Made { tenures: self, driver, serial: known.serial }
     }
@@ -130,6 +133,13 @@ impl Tenures {
         spawn_blocking(move || {
             inner.running.note(&driver, || inner.processes(&driver), |noted| inner.noted(&driver, noted));
         })
+    }
+
+    /// Whether a call about this may be running, of this process or of the one before, which has not said what its calls are about.
+    pub fn may_be_at(&self, driver: &str, about: &Parked) -> bool {
+        let is_at_it =
+            |known: &OfDriver| known.calls.values().any(|call| call.about == *about && call.may_run());
+        !self.0.inherited(driver).is_empty() || self.0.drivers.lock().values().any(is_at_it)
     }
 
     /// Whether none of the calls is running that the driver's instance was given in earlier tenures than its present one.
@@ -172,8 +182,7 @@ impl Inner {
 impl OfDriver {
     /// Those that may be at a call of this process.
     fn processes(&mut self) -> Vec<Option<String>> {
-        let now = Instant::now();
-        self.calls.retain(|_, call| now < call.until && !call.has_ended());
+        self.calls.retain(|_, call| call.may_run());
         let called = self.calls.values().map(|call| name(call.process.as_ref()));
         called.chain(self.meant.iter().cloned()).collect()
     }
@@ -181,8 +190,8 @@ impl OfDriver {
 
 impl Call {
     /// With a process all that it was doing has ended.
-    fn has_ended(&self) -> bool {
-        self.process.as_ref().is_some_and(|process| process.has_ended())
+    fn may_run(&self) -> bool {
+        Instant::now() < self.until && self.process.as_ref().is_none_or(|process| !process.has_ended())
     }
 }
 
@@ -234,6 +243,10 @@ mod tests {
     const LONGEST: Duration = Duration::from_secs(60);
     const ANSWER: Result<(), CallError> = Ok(());
 
+    fn about() -> Parked {
+        Parked::Volume("v".into())
+    }
+
     /// Of an agent that comes after one which has said that its drivers were at no call.
     fn tenures(directory: &TempDir) -> Tenures {
         let open = || Running::open(directory.path(), "node-1", "boot");
@@ -254,8 +267,8 @@ mod tests {
         }
         let is_noted = |driver: &str| !tenures(&directory).are_over(driver);
         assert!(is_noted("d") && is_noted("another"));
-        before.call("d", None).ended(&error(tonic::Code::Unavailable, Origin::Connection));
-        before.call("another", None).ended(&ANSWER);
+        before.call("d", None, &about()).ended(&error(tonic::Code::Unavailable, Origin::Connection));
+        before.call("another", None, &about()).ended(&ANSWER);
         drop(passes);
         while is_noted("another") {
             tokio::task::yield_now().await;
@@ -263,8 +276,9 @@ mod tests {
         let tenures = tenures(&directory);
         tenures.begin("d", 1);
         assert!(!tenures.are_over("d") && tenures.are_over("another"));
+        assert!(tenures.may_be_at("d", &about()) && !tenures.may_be_at("another", &about()));
         tokio::time::advance(LONGEST).await;
-        assert!(tenures.are_over("d"));
+        assert!(tenures.are_over("d") && !tenures.may_be_at("d", &about()));
     }
 
     /// A disk that was full for a moment: the next call is not taken for noted.
@@ -331,15 +345,17 @@ mod tests {
             (error(DeadlineExceeded, Origin::Deadline), false),
             (error(Unavailable, Origin::Connection), false),
         ] {
-            let call = tenures.call("d", None);
+            let call = tenures.call("d", None, &about());
             assert!(!tenures.are_over("d"));
             call.ended(&result);
             assert_eq!(tenures.are_over("d"), is_over, "{result:?}");
+            assert_eq!(tenures.may_be_at("d", &about()), !is_over, "{result:?}");
+            assert!(!tenures.may_be_at("d", &Parked::Volume("another".into())));
             // No call takes longer.
             tokio::time::advance(LONGEST).await;
             assert!(tenures.are_over("d"));
         }
-        tenures.call("d", None);
+        tenures.call("d", None, &about());
         assert!(!tenures.are_over("d"), "who waits no longer has not ended it");
     }
 
@@ -349,7 +365,9 @@ mod tests {
         let tenures = tenures(&directory);
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let process = Process::of(i32::try_from(child.id()).unwrap()).map(Arc::new);
-        tenures.call("d", process.as_ref()).ended(&error(tonic::Code::Unavailable, Origin::Connection));
+        tenures
+            .call("d", process.as_ref(), &about())
+            .ended(&error(tonic::Code::Unavailable, Origin::Connection));
         assert!(!tenures.are_over("d"));
         child.kill().unwrap();
         child.wait().unwrap();

@@ -15,6 +15,7 @@ use crate::agent::calls::budgets::LATER;
 use crate::agent::calls::failure::{Failure, Pace};
 use crate::agent::calls::flights::Flight;
 use crate::agent::calls::not_made::says_not_made;
+use crate::agent::calls::retained::{UNDELETED, not_ended, retained};
 use crate::agent::calls::retry::Step;
 use crate::agent::calls::status::{waits, went};
 use crate::agent::context::Agent;
@@ -300,18 +301,21 @@ async fn never_begun(agent: &Agent, snapshot: &Snapshot) -> Result<Next, ApiErro
     Ok(Next::Done)
 }
 
-/// No call of it is running: this worker is the only one that makes them. The write is guarded by the version that was
-/// planned on, so a Snapshot that is another agent's by now is not given up here.
+/// Nothing that deletes it may be running. The write is guarded by the version that was planned on, so a Snapshot that is another
+/// agent's by now is not given up here.
 async fn give_up(agent: &Agent, snapshot: &Snapshot, call: SnapshotCall) -> Result<Next, ApiError> {
     let rpc = rpc_of(call, snapshot);
     let mut after = snapshot.status.clone().unwrap_or_default();
+    let driver = snapshot.spec.assignment.as_ref().map(|a| a.driver_name.as_str()).unwrap_or_default();
+    let about = Parked::Snapshot(snapshot.metadata.uid.clone().unwrap_or_default());
+    if agent.may_be_deleting(rpc, driver, &about) {
+        waits(&mut after, &not_ended(rpc), snapshot.metadata.generation, Timestamp::now());
+        write(agent, snapshot, &after).await?;
+        return Ok(Next::After(UNDELETED));
+    }
     after.state = SnapshotState::Deleted;
     tracing::info!(snapshot = snapshot.metadata.name, "given up: what the driver has stays");
-    let message = format!(
-        "spec.deletionPolicy is Retain: {rpc} is not called any more. What was called before may have its effect yet"
-    );
-    let desired = Desired { reason: Reason::Retained, message };
-    went(&mut after, &desired, snapshot.metadata.generation, Timestamp::now());
+    went(&mut after, &retained(rpc), snapshot.metadata.generation, Timestamp::now());
     write(agent, snapshot, &after).await?;
     agent.retries.clear(snapshot.metadata.uid.as_deref().unwrap_or_default());
     Ok(Next::Done)

@@ -7,8 +7,10 @@ use jiff::Timestamp;
 
 use super::answers::rpc_of;
 use super::caller;
-use crate::agent::calls::status::went;
+use crate::agent::calls::retained::{UNDELETED, not_ended, retained};
+use crate::agent::calls::status::{waits, went};
 use crate::agent::context::Agent;
+use crate::agent::queues::Parked;
 use crate::api::conditions::{Desired, Reason};
 use crate::api::volume::VolumeStatus;
 use crate::api::{Volume, VolumeHandle, VolumeState, lock};
@@ -16,15 +18,23 @@ use crate::k8s::{ApiError, Next};
 use crate::volume::calls::{self, VolumeCall};
 use crate::volume::handle_of;
 
-/// Time between looks whether the lock of a Volume that is given up is closed.
-const UNLOCKED: Duration = Duration::from_secs(5);
+/// Time between looks whether the lock of a deleted Volume is closed as it has to be.
+pub(super) const UNLOCKED: Duration = Duration::from_secs(5);
 
-/// No call of it is running: this worker is the only one that makes them. The write is guarded by the version that was
-/// planned on, so a Volume that is another agent's by now is not given up here.
+/// Nothing that deletes the storage may be running: this worker is the only one that makes calls of it, and of one that was
+/// broken off or was made before this process began the end is waited for. The write is guarded by the version that was planned
+/// on, so a Volume that is another agent's by now is not given up here.
 pub(super) async fn give_up(agent: &Agent, volume: &Arc<Volume>, call: VolumeCall) -> Result<Next, ApiError> {
     let rpc = rpc_of(call);
-    let locked =
-        handle_name(volume, &caller::driver(agent, volume)).filter(|_| calls::is_about_one_in_use(call));
+    let driver = caller::driver(agent, volume);
+    let about = Parked::Volume(volume.metadata.uid.clone().unwrap_or_default());
+    if agent.may_be_deleting(rpc, &driver, &about) {
+        let mut after = volume.status.clone().unwrap_or_default();
+        waits(&mut after, &not_ended(rpc), volume.metadata.generation, Timestamp::now());
+        write(agent, volume, &after).await?;
+        return Ok(Next::After(UNDELETED));
+    }
+    let locked = handle_name(volume, &driver).filter(|_| calls::is_about_one_in_use(call));
     let lock = match locked {
         Some(name) => agent.get_live::<VolumeHandle>(&name).await?,
         None => None,
@@ -37,11 +47,7 @@ pub(super) async fn give_up(agent: &Agent, volume: &Arc<Volume>, call: VolumeCal
     after.state = VolumeState::Deleted;
     let left = after.rejected.as_ref().map(|r| r.volume_handle.as_str());
     tracing::info!(volume = volume.metadata.name, left, "given up: the storage stays");
-    let message = format!(
-        "spec.deletionPolicy is Retain: {rpc} is not called any more. What was called before may have its effect yet"
-    );
-    let desired = Desired::new(Reason::Retained, message);
-    went(&mut after, &desired, volume.metadata.generation, Timestamp::now());
+    went(&mut after, &retained(rpc), volume.metadata.generation, Timestamp::now());
     write(agent, volume, &after).await?;
     agent.retries.clear(volume.metadata.uid.as_deref().unwrap_or_default());
     Ok(Next::Done)
