@@ -91,6 +91,7 @@ pub fn handle() -> HandleSeen {
         owner: format!("{NAMESPACE}/volume"),
         volume_uid: VOLUME_UID.into(),
         epoch: 1,
+        let_go: false,
         controller: Some(controller()),
         ..HandleSeen::of(&VolumeHandle::default())
     }

@@ -10,6 +10,7 @@ use super::caller::ControllerRef;
 use super::capability::AccessMode;
 use super::health::HealthFinding;
 use super::uid::{AttachmentUid, ClaimUid};
+use super::volume::DeletionPolicy;
 
 /// The volume as its driver knows it. Made before a Volume is Ready, removed last; only the moor
 /// controller writes it. It decides who is allowed: owner, mode and epoch.
@@ -59,6 +60,11 @@ pub struct VolumeHandleSpec {
     /// No new use: the Attachments of earlier epochs are being waited for.
     #[serde(default)]
     pub closing: bool,
+    /// Its Volume is deleted, and this becomes of the storage: only while this says `Delete` is DeleteVolume called, and only
+    /// while it says `Retain` does the VolumeHandle go without that call. It is not opened for its Volume again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = super::schema::own_description)]
+    pub closed_for: Option<DeletionPolicy>,
     /// The controller instance of all its calls. Absent where the driver has no controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<ControllerRef>,

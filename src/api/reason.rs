@@ -207,7 +207,7 @@ with_change_reasons! {
             Creating,
             /// What was asked for is deleted at the driver, or was never made, and the object goes.
             Deleted,
-            /// spec.deletionPolicy Retain ended the calls, and what the driver has stays.
+            /// spec.deletionPolicy Retain ends the calls, and what the driver has stays.
             Retained,
         }
         Place { kinds: "Volume", condition: READY, status: false } => {
@@ -221,7 +221,7 @@ with_change_reasons! {
             DuplicateHandle,
             /// The VolumeHandle was closed because the Volume is being deleted, and the Volume is not. See the message.
             HandleClosed,
-            /// A PersistentVolume stands or may stand for the same storage. Delete it (policy Retain), or this Volume.
+            /// A PersistentVolume stands or may stand for the same storage. The message says what to do.
             HandleInPersistentVolume,
             /// The deleted Volume leaves its storage, which a PersistentVolume names and which is that one's from now on.
             StorageLeft,

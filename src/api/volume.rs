@@ -181,6 +181,14 @@ pub enum DeletionPolicy {
     Retain,
 }
 
+impl DeletionPolicy {
+    /// By whether the storage goes.
+    #[must_use]
+    pub fn of(deletes: bool) -> Self {
+        if deletes { Self::Delete } else { Self::Retain }
+    }
+}
+
 /// Where a Volume is in its life.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,

@@ -2,6 +2,7 @@
 
 use crate::api::caller::ControllerRef;
 use crate::api::handle::Writer;
+use crate::api::volume::DeletionPolicy;
 use crate::api::{
     AccessMode, Attachment, AttachmentMode, AttachmentState, AttachmentUid, ClaimUid, FINALIZER,
     VolumeHandle, has_finalizer,
@@ -192,8 +193,12 @@ pub struct HandleSeen {
     pub epoch: i64,
     /// No new use.
     pub closing: bool,
-    /// It was open until its Volume was deleted, and nobody opens it for that one again (docs/adr/0052, 0067).
-    pub closed_last: bool,
+    /// Closed for the last time, as its Volume is deleted: what becomes of the storage. Nobody opens it for that one again
+    /// (docs/adr/0068-a-volumehandle-says-for-what-it-was-closed.md).
+    pub closed_for: Option<DeletionPolicy>,
+    /// Whether moor has taken its finalizer off: with the last closing, of one that was open until then
+    /// (docs/adr/0052-the-last-closing-lets-the-finalizer-go.md).
+    pub let_go: bool,
     /// Instance of all its controller calls.
     pub controller: Option<ControllerRef>,
     /// The only claim that may write, where the mode has one writer for all nodes.
@@ -214,7 +219,8 @@ impl HandleSeen {
             mode: spec.mode,
             epoch: spec.epoch,
             closing: spec.closing,
-            closed_last: spec.closing && !has_finalizer(&handle.metadata, FINALIZER),
+            closed_for: spec.closed_for.filter(|_| spec.closing),
+            let_go: !has_finalizer(&handle.metadata, FINALIZER),
             controller: spec.controller.clone(),
             writer: spec.writer.as_deref().cloned(),
         }

@@ -61,8 +61,9 @@ async fn write(
             handles::name_writer(ctx, handle?, seen.claim(claim)?, (attachment, attachment_uid)).await
         }
         LeaderStep::RetireWriter(writer) => handles::write_writer(ctx, handle?, writer).await,
-        LeaderStep::CreateHandle { epoch, closing, controller } => {
-            let new = handles::new_of(volume?, &seen.driver, *epoch, *closing, controller.clone())?;
+        LeaderStep::CreateHandle { epoch, closing, closed_for, controller } => {
+            let by = controller.clone();
+            let new = handles::new_of(volume?, &seen.driver, *epoch, *closing, *closed_for, by)?;
             handles::create(ctx, &new).await
         }
         LeaderStep::BeginClosing { last } => handles::begin_closing(ctx, handle?, *last).await,

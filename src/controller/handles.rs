@@ -8,11 +8,12 @@ use super::claims::held;
 use super::context::Context;
 use crate::api::caller::ControllerRef;
 use crate::api::handle::{Writer, WriterRef};
+use crate::api::volume::DeletionPolicy;
 use crate::api::{
     AccessMode, AttachmentUid, ClaimUid, FINALIZER, Volume, VolumeClaim, VolumeHandle, VolumeHandleSpec, lock,
 };
 use crate::attachment::HandleSeen;
-use crate::k8s::ApiError;
+use crate::k8s::{ApiError, read};
 use crate::volume::handle_of;
 
 /// The VolumeHandle of a Volume, to be created.
@@ -21,6 +22,7 @@ pub(crate) fn new_of(
     driver: &str,
     epoch: i64,
     closing: bool,
+    closed_for: Option<DeletionPolicy>,
     controller: Option<ControllerRef>,
 ) -> Option<VolumeHandle> {
     let id = handle_of(volume)?;
@@ -37,6 +39,7 @@ pub(crate) fn new_of(
             mode: first_mode(volume),
             epoch,
             closing,
+            closed_for,
             controller,
             writer: None,
         },
@@ -59,27 +62,40 @@ async fn write(
     handle: &VolumeHandle,
     change: impl FnOnce(&mut VolumeHandle),
 ) -> Result<bool, ApiError> {
-    // Without the finalizer it says that its Volume was deleted, and is not opened for that one again.
-    let mut after = if HandleSeen::of(handle).closed_last { handle.clone() } else { held(handle) };
+    // Without the finalizer one that was closed for the last time says that it was open before.
+    let mut after = if HandleSeen::of(handle).closed_for.is_some() { handle.clone() } else { held(handle) };
     change(&mut after);
     ctx.writer.update(&ctx.handles, handle, &after).await
 }
 
-/// Closes the VolumeHandle to new use, by raising its epoch. With the last closing, of a Volume that is deleted, it lets its
-/// finalizer go, which would take the deletion another write; whoever takes it over puts it on again.
+/// Closes the VolumeHandle to new use, by raising its epoch if it was open. With the last closing, of a Volume that is deleted,
+/// one that was open lets its finalizer go, which would take the deletion another write; whoever takes it over puts it on again.
 pub(crate) async fn begin_closing(
     ctx: &Context,
     handle: &VolumeHandle,
-    last: bool,
+    last: Option<DeletionPolicy>,
 ) -> Result<bool, ApiError> {
+    let was_open = !handle.spec.closing;
     let change = |after: &mut VolumeHandle| {
-        after.spec.closing = true;
-        after.spec.epoch += 1;
-        if last {
+        (after.spec.closing, after.spec.closed_for) = (true, last);
+        // Once: of an Attachment whose epoch is not the one before it is certain that no call was made (`attachment/observed.rs`).
+        after.spec.epoch += i64::from(was_open);
+        if last.is_some() && was_open {
             after.finalizers_mut().retain(|finalizer| finalizer != FINALIZER);
         }
     };
-    write(ctx, handle, change).await
+    let written = write(ctx, handle, change).await?;
+    let uid = handle.metadata.uid.as_deref().unwrap_or_default();
+    let answer = ctx.handles.by_uid(uid).filter(|_| last.is_some());
+    if answer.is_some_and(|answer| answer.spec.closing && answer.spec.closed_for.is_none()) {
+        // The API server leaves out what its definition does not have.
+        let message = "spec.closedFor is not in the CustomResourceDefinition of VolumeHandles, which is of an earlier version: apply \
+                       those of this one"
+            .to_owned();
+        let request = read::request(&ctx.writer.api::<VolumeHandle>(""), "patch", &handle.name_any());
+        return Err(ApiError::Invalid { request, message });
+    }
+    Ok(written)
 }
 
 /// Opens the VolumeHandle again at the same epoch, in this mode. One that had no controller instance may get its first.
@@ -109,6 +125,7 @@ pub(crate) async fn take_over(
     let change = |after: &mut VolumeHandle| {
         let spec = &mut after.spec;
         (spec.closing, spec.mode, spec.writer) = (false, first_mode(volume), None);
+        spec.closed_for = None;
         spec.volume = volume.reference();
         spec.controller = volume.caller().cloned();
         *after = held(after);

@@ -99,6 +99,7 @@ async fn read(ctx: &Context, seen: &Observed, look: &Look, looked: &Mutex<Looked
             looked.lock().owner_exists = Some(exists);
             Ok(false)
         }
+        Look::Assigned => assigned(ctx, seen, looked).await,
         Look::Copies { of } => {
             let is_it = |volume: &&Volume| {
                 volume.metadata.uid.as_ref() == Some(of) && volume.metadata.deletion_timestamp.is_some()
@@ -144,6 +145,18 @@ async fn read(ctx: &Context, seen: &Observed, look: &Look, looked: &Mutex<Looked
             Ok(live.is_some_and(|live| take_in(&ctx.handles, live)))
         }
     }
+}
+
+/// What the Volume is assigned; of one that is gone there is nothing to say.
+async fn assigned(ctx: &Context, seen: &Observed, looked: &Mutex<Looked>) -> Result<bool, ApiError> {
+    let Some(volume) = &seen.volume else { return Ok(true) };
+    let live = get_live(&ctx.writer.api::<Volume>(&seen.key.namespace), &seen.key.name).await?;
+    let Some(live) = live.filter(|live| live.uid() == volume.uid()) else {
+        ctx.volumes.remove_confirmed(volume.metadata.uid.as_deref().unwrap_or_default());
+        return Ok(true);
+    };
+    looked.lock().assigned = Some(live.spec.assignment.clone());
+    Ok(take_in(&ctx.volumes, live))
 }
 
 /// The PersistentVolume that stands for a volume and is not the Volume's own: by the name of the driver, and by the name that

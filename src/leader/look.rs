@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::api::caller::ControllerRef;
+use crate::api::volume::VolumeAssignment;
 use crate::api::{AttachmentUid, ClaimUid};
 use crate::attachment::loss::NodeFacts;
 use crate::attachment::{AttachmentSeen, HandleSeen};
@@ -41,6 +42,8 @@ pub enum Look {
     Caller(ControllerRef),
     /// GET the Volume that the VolumeHandle names.
     Owner,
+    /// GET the Volume, for what it is assigned now.
+    Assigned,
     /// Look for Snapshots and Volumes that are being made of a Volume, which may be gone: by LISTs, and of Volumes by their watch if it
     /// has come to the Volume's deletion.
     Copies {
@@ -87,6 +90,8 @@ pub struct Looked {
     pub callers: BTreeMap<ControllerRef, CallerNow>,
     /// Answer to [`Look::Owner`]: whether the Volume exists that the VolumeHandle names.
     pub owner_exists: Option<bool>,
+    /// Answer to [`Look::Assigned`].
+    pub assigned: Option<Option<VolumeAssignment>>,
     /// Answer to [`Look::Copies`]: one of them, in words.
     pub copied_by: Option<Option<String>>,
     /// Answer to [`Look::Holders`]: one of them, in words.
@@ -116,6 +121,7 @@ impl Looked {
             | Look::Claim { .. }
             | Look::Caller(_)
             | Look::Owner
+            | Look::Assigned
             | Look::EndedReports
             | Look::Pod { .. }
             | Look::Handle { .. } => return false,

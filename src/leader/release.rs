@@ -5,8 +5,8 @@ use super::scene::Scene;
 use super::step::{Due, LeaderStep};
 use super::takeover::may_move;
 use crate::api::caller::ControllerRef;
-use crate::api::lock;
-use crate::api::volume::VolumeOperation;
+use crate::api::volume::{DeletionPolicy, VolumeOperation};
+use crate::api::{VolumeState, lock};
 use crate::volume::{VolumeWaiting, handle_of};
 
 /// Lets the Volume go without its call, if the instance that has it can be making none (rule R2).
@@ -19,20 +19,30 @@ pub(super) fn give_up(scene: &Scene<'_>, caller: &ControllerRef) -> Result<Due, 
 
 /// Removes the VolumeHandle, after live reads found no Attachment, and nothing that is being made of the Volume.
 ///
-/// Before DeleteVolume was ordered both were looked for, behind the last closing: since then nobody is granted the Volume, and
-/// nothing begins of it.
+/// Before DeleteVolume was ordered under a VolumeHandle that is closed for it both were looked for, behind its closing: since then
+/// nobody is granted the Volume, and nothing begins of it.
+///
+/// Where that call has not ended the VolumeHandle says first that there is to be none, and then the Volume is read: an order that was
+/// given before is seen, and whoever is to carry out a later one reads the VolumeHandle (`volume/calls.rs`). It is removed as it was
+/// seen, so that it stays where somebody has closed it for a deletion since.
 pub(super) fn remove_handle(scene: &Scene<'_>) -> Result<Due, Look> {
-    let ordered = scene.volume.and_then(|volume| volume.spec.assignment.as_ref());
-    let is_looked_for = ordered.is_some_and(|now| now.operation == VolumeOperation::Delete);
+    let (Some(volume), Some(own)) = (scene.volume, scene.own_handle()) else { return Ok(Due::Nothing) };
+    let now = volume.spec.assignment.as_ref();
+    let ordered = now.is_some_and(|now| now.operation == VolumeOperation::Delete);
+    let is_looked_for = ordered && own.closed_for == Some(DeletionPolicy::Delete);
     let is_locked = if is_looked_for { !scene.locks.is_empty() } else { scene.locked_by()?.is_some() };
-    if scene.handle.is_none() || is_locked {
+    if is_locked {
         return Ok(Due::Nothing);
     }
-    if !is_looked_for
-        && let Some(own) = scene.own_handle()
-        && let Some(by) = scene.copied_by(&own.volume_uid)?
-    {
+    if !is_looked_for && let Some(by) = scene.copied_by(&own.volume_uid)? {
         return Ok(Due::Wait(VolumeWaiting::Copied { by: by.to_owned() }));
+    }
+    let has_ended = is_looked_for && volume.state() == VolumeState::Deleted;
+    if !has_ended && own.closed_for != Some(DeletionPolicy::Retain) {
+        return Ok(Due::Step(LeaderStep::BeginClosing { last: Some(DeletionPolicy::Retain) }));
+    }
+    if !has_ended && scene.assigned()? != now {
+        return Ok(Due::Nothing);
     }
     Ok(Due::Step(LeaderStep::RemoveHandle))
 }

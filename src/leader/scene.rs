@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::look::{Look, Looked};
 use crate::api::lock::{DriverVolume, attachment_name};
+use crate::api::volume::VolumeAssignment;
 use crate::api::{AttachmentUid, ClaimUid, Volume};
 use crate::attachment::closing::Unused;
 use crate::attachment::loss::NodeFacts;
@@ -129,7 +130,8 @@ impl<'a> Scene<'a> {
     /// The name of every Attachment under which the volume can be attached: that of a single-node mode, if the VolumeHandle was open
     /// in one until its last closing. Before it was opened in that mode nothing was left of an earlier one.
     fn only_lock(&self) -> Option<String> {
-        let handle = self.own_handle().filter(|handle| handle.closed_last && !handle.mode.is_multi_node())?;
+        let was_open = |handle: &&HandleSeen| handle.closed_for.is_some() && handle.let_go;
+        let handle = self.own_handle().filter(was_open).filter(|handle| !handle.mode.is_multi_node())?;
         let volume = DriverVolume { driver: self.driver, handle: &handle.volume_handle };
         Some(attachment_name(volume, handle.mode, ""))
     }
@@ -141,6 +143,11 @@ impl<'a> Scene<'a> {
             None => Err(Look::Handle { name: seen.name.clone() }),
             Some(live) => Ok(live.as_ref() == Some(seen)),
         }
+    }
+
+    /// What the Volume is assigned, by a live read.
+    pub(super) fn assigned(&self) -> Result<Option<&'a VolumeAssignment>, Look> {
+        self.looked.assigned.as_ref().map(Option::as_ref).ok_or(Look::Assigned)
     }
 
     /// What is being made of the Volume, as of a moment after its deletion was seen. Nothing begins after that.

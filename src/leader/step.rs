@@ -3,7 +3,7 @@
 use super::look::Look;
 use crate::api::caller::ControllerRef;
 use crate::api::handle::Writer;
-use crate::api::volume::VolumeAssignment;
+use crate::api::volume::{DeletionPolicy, VolumeAssignment};
 use crate::api::{AccessMode, AttachmentUid, ClaimUid};
 use crate::attachment::loss::Cause;
 use crate::volume::VolumeWaiting;
@@ -140,15 +140,17 @@ pub enum LeaderStep {
     CreateHandle {
         /// Epoch of the VolumeHandle: later than that of every Attachment that is left.
         epoch: i64,
-        /// Whether the VolumeHandle is made closed, because Attachments of an earlier one are left.
+        /// Whether the VolumeHandle is made closed, because Attachments of an earlier one are left or its Volume is deleted.
         closing: bool,
+        /// What becomes of the storage, if its Volume is deleted.
+        closed_for: Option<DeletionPolicy>,
         /// The controller instance that has to detach those Attachments.
         controller: Option<ControllerRef>,
     },
-    /// Write closing and epoch + 1 on the VolumeHandle: no new use from here on (rule R3).
+    /// Write closing on the VolumeHandle, and epoch + 1 if it was open: no new use from here on (rule R3).
     BeginClosing {
-        /// Whether it stays closed, as its Volume is deleted: then its finalizer goes with this write.
-        last: bool,
+        /// If it stays closed, as its Volume is deleted: what becomes of the storage.
+        last: Option<DeletionPolicy>,
     },
     /// Open the VolumeHandle again.
     FinishClosing {

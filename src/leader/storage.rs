@@ -7,7 +7,7 @@ use super::step::{Due, LeaderStep};
 use super::takeover::{heir_without_volume, may_move, move_handle, moves_from};
 use crate::api::caller::ControllerRef;
 use crate::api::conditions::READY;
-use crate::api::volume::VolumeOperation;
+use crate::api::volume::{DeletionPolicy, VolumeOperation};
 use crate::api::{AttachmentState, Volume};
 use crate::attachment::AttachmentSeen;
 use crate::volume::persistent_volume::{CsiSource, Naming};
@@ -41,6 +41,8 @@ pub(super) fn make_handle(scene: &Scene<'_>) -> Result<Due, Look> {
         // Of a Volume that goes it is made to have the storage deleted, by a call that may be running since it was removed by hand:
         // open, somebody who has not heard of the deletion would grant it.
         closing: is_deleted || !left.is_empty(),
+        // Who uses the storage is looked for behind this, before the call may be made.
+        closed_for: is_deleted.then_some(DeletionPolicy::Retain),
         controller: at_work.or(volume.caller()).or_else(|| latest?.controller.as_ref()).cloned(),
     }))
 }
@@ -58,7 +60,7 @@ pub(super) fn contest_handle(scene: &Scene<'_>) -> Result<Due, Look> {
         return keep_off(scene, volume, named);
     }
     if !handle.closing {
-        return Ok(Due::Step(LeaderStep::BeginClosing { last: false }));
+        return Ok(Due::Step(LeaderStep::BeginClosing { last: None }));
     }
     Ok(match scene.live_locks()?.iter().find(|a| a.epoch < handle.epoch) {
         Some(left) => {
@@ -87,18 +89,27 @@ pub(super) fn delete(scene: &Scene<'_>, to: Option<ControllerRef>) -> Result<Due
     if !may_move(scene, from)? {
         return Ok(Due::Nothing);
     }
-    // An order that was given stands: its call may be running. To another instance it is given anew, after what may have
-    // come since.
+    // An order that was given stands: its call may be running. To another instance it is given anew, and where the VolumeHandle is
+    // not closed for it any more it is as if it were: after what may have come since.
     let ordered = volume.spec.assignment.as_ref().is_some_and(|now| now.operation == order.operation);
-    let is_new = !ordered || from.is_some();
+    let is_closed = scene.handle.is_some_and(|handle| handle.closed_for == Some(DeletionPolicy::Delete));
+    let stands = ordered && is_closed;
+    let is_new = !stands || from.is_some();
     let uid = volume.metadata.uid.as_deref().unwrap_or_default();
-    if !ordered && let Some(by) = scene.copied_by(uid)? {
+    if !stands && let Some(by) = scene.copied_by(uid)? {
         return Ok(Due::Wait(VolumeWaiting::Copied { by: by.to_owned() }));
     }
     if let Some(handle) = scene.handle.filter(|_| is_new)
         && let Some(named) = named_by(scene, volume, scene.of_driver(&handle.volume_handle))?
     {
+        if ordered && from.is_none() {
+            let (name, field) = (named.name.clone(), named.field);
+            return Ok(Due::Wait(VolumeWaiting::OrderedInPersistentVolume { name, field }));
+        }
         return leave(scene, volume, named.name.clone());
+    }
+    if !is_closed {
+        return Ok(Due::Step(LeaderStep::BeginClosing { last: Some(DeletionPolicy::Delete) }));
     }
     // Last of all: the order carries the version of the Volume alone.
     if is_new && !scene.handle_stands()? {

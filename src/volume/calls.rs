@@ -8,7 +8,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{edit, growth, handle_of, modification};
-use crate::api::volume::{AssignedSource, VolumeOperation};
+use crate::api::volume::{AssignedSource, DeletionPolicy, VolumeOperation};
 use crate::api::{Volume, VolumeHandle, VolumeState};
 
 /// A call of a Volume itself.
@@ -139,6 +139,9 @@ pub enum Standing {
     /// DeleteVolume, and the Volume does not hold the lock on its storage closed: somebody may use it, or it is somebody
     /// else's.
     NotClosed,
+    /// DeleteVolume, and the Volume holds the lock on its storage closed, but not for that: the leader has yet to look who uses it,
+    /// or the lock goes without the call.
+    NotClosedForIt,
     /// DeleteVolume of what nobody can use, and there is a VolumeHandle for it, so somebody does use it.
     Locked,
     /// ControllerExpandVolume, ControllerModifyVolume or a question about an edit, and the VolumeHandle is not this Volume's, or another instance makes
@@ -187,8 +190,9 @@ pub fn is_at_its_end(source: &AssignedSource, live: Option<&ObjectMeta>) -> bool
 /// Compares what a call was prepared from with the live Volume of that name, and with the live VolumeHandle of the
 /// volume that the call is about.
 ///
-/// For a deletion the VolumeHandle has to be read first. After the last closing no leader opens it for this Volume, and
-/// removes it only after the Volume says `Deleted`; the Volume, read later, says that it is ordered and not done.
+/// For a deletion the VolumeHandle has to be read after the order was seen, and before the Volume. Where it is closed for a deletion no
+/// leader opens it for this Volume, nor removes it before the Volume says `Deleted`; the Volume, read later, says that it does not
+/// yet.
 #[must_use]
 pub fn standing(
     call: VolumeCall,
@@ -204,8 +208,11 @@ pub fn standing(
     }
     match call {
         VolumeCall::Create | VolumeCall::Validate => Standing::Valid,
-        VolumeCall::Delete if lock.is_some_and(|lock| is_closed_by(lock, live)) => Standing::Valid,
-        VolumeCall::Delete => Standing::NotClosed,
+        VolumeCall::Delete => match lock.filter(|lock| is_closed_by(lock, live)) {
+            Some(lock) if lock.spec.closed_for == Some(DeletionPolicy::Delete) => Standing::Valid,
+            Some(_) => Standing::NotClosedForIt,
+            None => Standing::NotClosed,
+        },
         VolumeCall::Expand | VolumeCall::Modify | VolumeCall::Revalidate
             if lock.is_some_and(|lock| is_held_by(lock, live)) =>
         {
@@ -220,12 +227,13 @@ pub fn standing(
     }
 }
 
-/// Whether a Volume that leaves its storage may be given up. A growth or a modification only when its lock is closed: before
-/// that somebody uses the volume, and whoever reclaims its PersistentVolume then may still say that the storage is to go.
+/// Whether a Volume that leaves its storage may be given up. A growth or a modification only when its lock is closed for the last
+/// time: before that somebody uses the volume, and whoever reclaims its PersistentVolume then may still say that the storage is to go.
 #[must_use]
 pub fn may_give_up(call: VolumeCall, volume: &Volume, lock: Option<&VolumeHandle>) -> bool {
     let is_own = |lock: &VolumeHandle| Some(&lock.spec.volume.uid) == volume.metadata.uid.as_ref();
-    !is_about_one_in_use(call) || lock.is_none_or(|lock| lock.spec.closing || !is_own(lock))
+    let is_closed = |lock: &VolumeHandle| lock.spec.closing && lock.spec.closed_for.is_some();
+    !is_about_one_in_use(call) || lock.is_none_or(|lock| is_closed(lock) || !is_own(lock))
 }
 
 /// Whether the call is about a volume that may be in use, so that the lock on it says who makes it.

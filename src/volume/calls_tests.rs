@@ -29,6 +29,7 @@ fn reject(volume: &mut Volume) {
 fn lock(owner: &str, closing: bool) -> VolumeHandle {
     let mut lock = VolumeHandle::default();
     (lock.spec.volume.uid, lock.spec.closing, lock.spec.volume_handle) = (owner.into(), closing, "id".into());
+    lock.spec.closed_for = closing.then_some(DeletionPolicy::Delete);
     lock
 }
 
@@ -119,6 +120,12 @@ fn storage_is_deleted_only_behind_its_own_closed_lock() {
     let mut of_another_volume = lock("v", true);
     of_another_volume.spec.volume_handle = "other".into();
     assert_eq!(of(Some(&of_another_volume)), Standing::NotClosed);
+    // For another mode it may be opened again, and for storage that stays it may go at any moment.
+    for closed_for in [None, Some(DeletionPolicy::Retain)] {
+        let mut otherwise = lock("v", true);
+        otherwise.spec.closed_for = closed_for;
+        assert_eq!(of(Some(&otherwise)), Standing::NotClosedForIt, "{closed_for:?}");
+    }
 }
 
 #[test]
@@ -191,6 +198,8 @@ fn a_modification_is_given_up_when_its_lock_is_closed() {
     }
     assert!(may_give_up(VolumeCall::Create, &left, Some(&own)));
     own.spec.closing = true;
+    assert!(!may_give_up(VolumeCall::Modify, &left, Some(&own)), "for another mode");
+    own.spec.closed_for = Some(DeletionPolicy::Retain);
     assert!(may_give_up(VolumeCall::Modify, &left, Some(&own)));
 }
 

@@ -7,6 +7,7 @@
 
 pub mod active;
 pub mod calls;
+mod deletion;
 pub mod edit;
 pub mod growth;
 pub mod health;
@@ -23,6 +24,7 @@ mod secrets;
 pub mod seen;
 mod size;
 pub mod source;
+mod waits;
 
 use crate::api::Volume;
 use crate::api::names::{DriverOn, instance_name};

@@ -83,6 +83,13 @@ pub enum VolumeWaiting {
         /// It names the same volume, and not only one that may be the same.
         certain: bool,
     },
+    /// The same of a volume whose deletion was ordered, which is not carried out meanwhile.
+    OrderedInPersistentVolume {
+        /// Its name.
+        name: String,
+        /// The field of its spec that says so.
+        field: &'static str,
+    },
     /// CreateVolume answered a handle that a PersistentVolume names.
     AnswerInPersistentVolume {
         /// Its name.
@@ -197,9 +204,9 @@ impl VolumeWaiting {
             Self::CannotCreate { .. } => Reason::CannotCreate,
             Self::DuplicateHandle { .. } => Reason::DuplicateHandle,
             Self::HandleClosed { .. } => Reason::HandleClosed,
-            Self::HandleInPersistentVolume { .. } | Self::AnswerInPersistentVolume { .. } => {
-                Reason::HandleInPersistentVolume
-            }
+            Self::HandleInPersistentVolume { .. }
+            | Self::OrderedInPersistentVolume { .. }
+            | Self::AnswerInPersistentVolume { .. } => Reason::HandleInPersistentVolume,
             Self::StorageLeft { .. } => Reason::StorageLeft,
             Self::AgentNotHeard { .. } => Reason::AgentNotHeard,
             Self::CannotExpand { .. } => Reason::CannotExpand,
@@ -259,16 +266,15 @@ impl VolumeWaiting {
                 format!("Volume {owner} has the same driver and handle; delete one of the two Volumes")
             }
             Self::HandleClosed { handle } => format!(
-                "VolumeHandle {handle} was closed because this volume is being deleted, and the volume is not: etcd may have been                  restored, or somebody took its finalizer off; put {FINALIZER} among its finalizers again, or delete the volume"
+                "VolumeHandle {handle} was closed because this volume is being deleted, and the volume is not: etcd may have \
+                 been restored, or somebody has written into it; delete the volume, or take spec.closedFor off the \
+                 VolumeHandle and put {FINALIZER} among its finalizers"
             ),
-            Self::HandleInPersistentVolume { name, field, certain: true } => format!(
-                "PersistentVolume {name} names the same driver and handle (spec.{field}); two orchestrators must not \
-                 share a volume: delete it (reclaim policy Retain) first"
-            ),
-            Self::HandleInPersistentVolume { name, field, certain: false } => format!(
-                "PersistentVolume {name} has a volume of the same driver in spec.{field}, under a name that does not tell \
-                 whether it is this one; two orchestrators must not share a volume: delete it (reclaim policy Retain), or \
-                 make it anew with spec.csi"
+            Self::HandleInPersistentVolume { name, field, certain } => shared(name, field, *certain),
+            Self::OrderedInPersistentVolume { name, field } => format!(
+                "PersistentVolume {name} names the same driver and handle, or may do so (spec.{field}), and DeleteVolume was \
+                 ordered before that was seen. The storage is deleted as soon as that PersistentVolume is gone; with \
+                 spec.deletionPolicy Retain it is left"
             ),
             Self::AnswerInPersistentVolume { name } => format!(
                 "CreateVolume answered the handle of a volume that PersistentVolume {name} names, which is not this \
@@ -313,4 +319,18 @@ impl VolumeWaiting {
             ),
         }
     }
+}
+
+fn shared(name: &str, field: &str, certain: bool) -> String {
+    if certain {
+        return format!(
+            "PersistentVolume {name} names the same driver and handle (spec.{field}); two orchestrators must not share a \
+             volume: delete it (reclaim policy Retain) first"
+        );
+    }
+    format!(
+        "PersistentVolume {name} has a volume of the same driver in spec.{field}, under a name that does not tell whether it \
+         is this one; two orchestrators must not share a volume: delete it (reclaim policy Retain), or make it anew with \
+         spec.csi"
+    )
 }

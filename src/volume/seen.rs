@@ -4,7 +4,7 @@ use super::instance::{Places, PluginSeen};
 use super::reason::VolumeWaiting;
 use super::source::{self, SourceSeen};
 use crate::api::caller::ControllerRef;
-use crate::api::volume::{Segments, VolumeAssignment};
+use crate::api::volume::{DeletionPolicy, Segments, VolumeAssignment};
 use crate::api::{AccessMode, Volume};
 use crate::attachment::HandleSeen;
 use crate::plugin::allow::NotAllowed;
@@ -60,10 +60,10 @@ pub enum VolumeStep {
     JudgeAnew,
     /// Write that the Volume is Ready.
     ReportReady,
-    /// Write closing and epoch + 1 on the VolumeHandle.
+    /// Write closing on the VolumeHandle, and epoch + 1 if it was open.
     BeginClosing {
-        /// Whether it stays closed, as the Volume is deleted.
-        last: bool,
+        /// If it stays closed, as the Volume is deleted: what becomes of the storage.
+        last: Option<DeletionPolicy>,
     },
     /// List its Attachments by quorum; if no earlier one is left clear closing and set what it is used with from now on.
     FinishClosing {
@@ -72,11 +72,13 @@ pub enum VolumeStep {
         /// The instance of all its controller calls, if it had none.
         first_controller: Option<ControllerRef>,
     },
-    /// List its Attachments and PersistentVolumes by quorum; if none is left or names it write the Delete operation.
+    /// List its Attachments and PersistentVolumes by quorum; if none is left or names it write the Delete operation, after the
+    /// VolumeHandle was closed for that.
     AssignDelete(Option<ControllerRef>),
     /// Write again what the VolumeHandle says: that the storage was made, and what the driver calls it.
     RestoreStatus,
-    /// List its Attachments by quorum; if none is left remove the VolumeHandle.
+    /// List its Attachments by quorum; if none is left remove the VolumeHandle. Where DeleteVolume has not ended it is closed before
+    /// without that call, and then the Volume read.
     RemoveHandle,
     /// GET the VolumeHandle; if it is gone or another Volume's take the finalizer off.
     FreeVolume,

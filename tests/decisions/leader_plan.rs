@@ -50,6 +50,16 @@ fn lock(closing: bool, agent: &str) -> HandleSeen {
     HandleSeen { volume_uid: "v".into(), closing, controller: Some(caller(agent)), ..fixtures::handle() }
 }
 
+/// Closed for the last time.
+fn closed_for(policy: DeletionPolicy, agent: &str) -> HandleSeen {
+    HandleSeen { closed_for: Some(policy), ..lock(true, agent) }
+}
+
+/// The same, for a deletion.
+fn closed(agent: &str) -> HandleSeen {
+    closed_for(DeletionPolicy::Delete, agent)
+}
+
 fn attachment() -> AttachmentSeen {
     fixtures::attachment("att")
 }
@@ -102,7 +112,7 @@ fn an_order_to_delete_stands_for_the_instance_that_has_it() {
     let by = |operation, agents: [bool; 2]| Observed {
         volume: Some(leaving(operation, "node-1", VolumeState::Ready)),
         instances: vec![instance("node-1", agents[0]), instance("node-2", agents[1])],
-        handle: Some(lock(true, "node-1")),
+        handle: Some(closed("node-1")),
         ..Observed::default()
     };
     let mut looked = Looked { locks: Some(Vec::new()), copied_by: Some(None), ..Looked::default() };
@@ -112,7 +122,7 @@ fn an_order_to_delete_stands_for_the_instance_that_has_it() {
     let stands = by(VolumeOperation::Delete, [false, false]);
     assert_eq!(step(&stands, &looked), LeaderStep::Rest, "its call may be running");
     let mut moves = by(VolumeOperation::Delete, [true, false]);
-    moves.handle = Some(lock(true, "node-2"));
+    moves.handle = Some(closed("node-2"));
     assert_eq!(asks(&moves, &looked), Look::Caller(caller("node-1")));
     looked.callers.insert(caller("node-1"), CallerNow::MayCall);
     assert_eq!(step(&moves, &looked), LeaderStep::Rest, "it may be calling");
@@ -214,7 +224,7 @@ fn an_undo_whose_caller_is_lost_waits_for_the_plugin_and_says_so() {
     assert!(attached.contains("node-1") && attached.contains("does not exist"), "{attached}");
     let mut deleting = observed.clone();
     deleting.volume = Some(leaving(VolumeOperation::Delete, "node-1", VolumeState::Ready));
-    (deleting.handle, deleting.locks) = (Some(lock(true, "node-1")), Vec::new());
+    (deleting.handle, deleting.locks) = (Some(closed("node-1")), Vec::new());
     let deleting = waits(&deleting);
     assert!(deleting.contains("node-1") && deleting.contains("does not exist"), "{deleting}");
     // The Plugin is there again, and with it what its instances say.

@@ -7,7 +7,8 @@
 //! another one. Two agents may make the calls. An agent is cut off for as long as it likes, and its watch of Volumes
 //! falls behind for as long as it likes: it may wake later than the Lease, or be old without any silence. The leader's
 //! watch of Volumes may fall behind too. A call outlives its agent's Lease, and the leader waits for its end, as it does
-//! by time (rule R2); an answer that comes to an agent that was cut off waits for it.
+//! by time (rule R2); an answer that comes to an agent that was cut off waits for it. Of a leader's writes about a Volume that
+//! goes any may be on its way for long.
 //!
 //! What a status says can be lost, while the VolumeHandle says it too. An agent's process can end, and what it remembers with it.
 //!
@@ -37,6 +38,7 @@ pub const NONE: Budget = Budget {
     lag: 0,
     restart: 0,
     old_leader: 0,
+    slow_leader: 0,
     fail: 0,
     lost: 0,
     wrong: 0,
@@ -115,11 +117,28 @@ fn a_leader_whose_watch_of_volumes_is_behind() {
     check("an old leader", bounds(usual, Budget { lag: 1, wrong: 1, ..usual }));
 }
 
+/// The owner changes his mind about the storage while the watch of one leader is behind, and a write of another is on its way.
+#[test]
+fn the_storage_of_a_deleted_volume_is_to_stay_and_to_go_again() {
+    let usual = Budget { retain: 2, old_leader: 1, slow_leader: 1, ..NONE };
+    check(
+        "an owner of two minds",
+        bounds(usual, Budget { retain: 3, slow_leader: 2, away: 1, lost: 1, ..usual }),
+    );
+}
+
 /// Somebody wipes the status, at any moment from the VolumeHandle on.
 #[test]
 fn a_status_is_lost() {
     let usual = Budget { wiped: 2, away: 1, lag: 1, fail: 1, retain: 1, ..NONE };
     check("a lost status", bounds(usual, Budget { lost: 1, old_leader: 1, ..usual }));
+}
+
+/// The same, and the removal of the VolumeHandle is on its way since the call has ended for the first time.
+#[test]
+fn a_status_is_lost_while_the_volume_handle_goes() {
+    let usual = Budget { wiped: 1, slow_leader: 1, ..NONE };
+    check("a lost status, a handle that goes", bounds(usual, Budget { retain: 1, away: 1, ..usual }));
 }
 
 /// The same, and the CreateVolume that is repeated is answered with what is of no use.

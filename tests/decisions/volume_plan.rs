@@ -119,6 +119,23 @@ impl Row {
         self
     }
 
+    /// Its own VolumeHandle, closed for the last time.
+    fn closed_for(self, policy: DeletionPolicy) -> Self {
+        let mut row = self.handle("v-uid", true);
+        row.handle.as_mut().unwrap().closed_for = Some(policy);
+        row
+    }
+
+    /// The same, for a deletion.
+    fn closed(self) -> Self {
+        self.closed_for(DeletionPolicy::Delete)
+    }
+
+    /// Its own VolumeHandle, open or closed for a deletion.
+    fn owns(self, closed: bool) -> Self {
+        if closed { self.closed() } else { self.handle("v-uid", false) }
+    }
+
     /// Registered while no instance of the driver had the Controller service.
     fn without_controller(mut self) -> Self {
         self.volume.spec.assignment.as_mut().unwrap().controller = None;
@@ -159,6 +176,11 @@ impl Row {
             wanted_mode: self.wanted_mode,
         })
     }
+}
+
+/// The last closing, and what becomes of the storage.
+fn closes(last: DeletionPolicy) -> VolumeStep {
+    VolumeStep::BeginClosing { last: Some(last) }
 }
 
 fn open_in(mode: AccessMode) -> VolumeStep {
@@ -278,7 +300,7 @@ fn a_volume_of_a_persistent_volume_is_taken_without_a_call() {
     assert_eq!(another.plan(), VolumeStep::ContestHandle);
     // Deleted before it was taken, and after: its storage stays.
     assert_eq!(self::row(Pending, Some(Adopt)).registered().deleted().plan(), VolumeStep::FreeVolume);
-    let mut leaves = self::row(Ready, Some(Adopt)).registered().handle("v-uid", true).deleted();
+    let mut leaves = self::row(Ready, Some(Adopt)).registered().closed().deleted();
     assert_eq!(leaves.plan(), VolumeStep::RemoveHandle);
     leaves.handle = None;
     assert_eq!(leaves.plan(), VolumeStep::FreeVolume);
@@ -306,7 +328,7 @@ fn a_driver_that_cannot_create_is_not_asked_to() {
 #[test]
 fn while_the_agent_is_at_it_the_leader_does_nothing() {
     assert_eq!(row(Pending, Some(Create)).plan(), VolumeStep::Idle);
-    assert_eq!(row(Ready, Some(Delete)).deleted().handle("v-uid", true).plan(), VolumeStep::Idle);
+    assert_eq!(row(Ready, Some(Delete)).deleted().closed().plan(), VolumeStep::Idle);
 }
 
 #[test]
@@ -326,7 +348,7 @@ fn a_mode_switch_closes_first_and_opens_in_the_wanted_mode() {
     let mut row = row(Ready, Some(Create)).handle("v-uid", false);
     assert_eq!(row.plan(), VolumeStep::Idle);
     row.wanted_mode = Some(AccessMode::MultiNodeReader);
-    assert_eq!(row.plan(), VolumeStep::BeginClosing { last: false });
+    assert_eq!(row.plan(), VolumeStep::BeginClosing { last: None });
     let mut closing = row.handle("v-uid", true);
     assert_eq!(closing.plan(), open_in(AccessMode::MultiNodeReader));
     closing.wanted_mode = None;
@@ -339,12 +361,15 @@ fn what_was_closed_for_a_deletion_is_not_opened_for_its_volume_again() {
     for state in [Created, Ready] {
         let mut row = row(state, Some(Create)).handle("v-uid", true);
         assert!(matches!(row.plan(), VolumeStep::FinishClosing { .. }));
-        row.handle.as_mut().unwrap().closed_last = true;
-        let why = VolumeWaiting::HandleClosed { handle: "handle".into() };
-        assert_eq!(row.plan(), VolumeStep::Wait(why));
+        row.handle.as_mut().unwrap().closed_for = Some(DeletionPolicy::Delete);
+        let why = || VolumeStep::Wait(VolumeWaiting::HandleClosed { handle: "handle".into() });
+        assert_eq!(row.plan(), why());
+        // By an earlier version, which said it by the finalizer alone.
+        (row.handle.as_mut().unwrap().closed_for, row.handle.as_mut().unwrap().let_go) = (None, true);
+        assert_eq!(row.plan(), why());
     }
     let mut taken = row(Created, Some(Validate)).handle("other", true);
-    taken.handle.as_mut().unwrap().closed_last = true;
+    taken.handle.as_mut().unwrap().closed_for = Some(DeletionPolicy::Retain);
     assert_eq!(taken.plan(), VolumeStep::ContestHandle, "by another Volume, when that one is gone");
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use moor::api::FINALIZER;
+use moor::api::volume::DeletionPolicy;
 use moor::csi::Rpc;
 use serde_json::{Value, json};
 use tonic::Code;
@@ -144,6 +145,7 @@ async fn a_lock_that_is_taken_away_while_the_storage_goes_is_made_again(cluster:
     rig.until_volume_says("v", "DeleteVolumeFailed", &["strike"]).await;
     let closed = rig.handle_of("v").await.unwrap();
     assert!(closed.spec.closing && closed.metadata.finalizers.is_none(), "{closed:?}");
+    assert_eq!(closed.spec.closed_for, Some(DeletionPolicy::Delete));
 
     // Break-glass.
     let since = rig.journal.now();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::answers::{Answer, call, prepare, rpc_of, unusable};
-use super::given_up::{give_up, handle_name, never_begun, write};
+use super::given_up::{UNLOCKED, give_up, handle_name, never_begun, write};
 use super::{caller, modify};
 use crate::agent::calls::attempt::{Counted, Due, NotDone, Word};
 use crate::agent::calls::budgets::LATER;
@@ -98,6 +98,8 @@ impl Pass<'_> {
             }
             // Whoever it is will be named in the order, which the watch brings.
             (Standing::NotHolder, _) => return Ok(Next::After(LATER)),
+            // No watch tells of the lock.
+            (Standing::NotClosedForIt, _) => return Ok(Next::After(UNLOCKED)),
             (Standing::NotClosed, _) => {
                 let what = "the Volume does not hold its VolumeHandle closed, so the storage may be somebody's; \
                             spec.deletionPolicy Retain gives it up";

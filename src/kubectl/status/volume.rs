@@ -5,7 +5,7 @@ use super::super::scene::Scene;
 use super::super::words::{conditions, full_name, last_said, since, turned, turned_age, why};
 use super::origin::{may_be_made_of, may_be_of};
 use super::rows::{attachments, caller, claims, conditions_of, leaving};
-use crate::api::volume::{Modification, VolumeAssignment};
+use crate::api::volume::{DeletionPolicy, Modification, VolumeAssignment};
 use crate::api::{Snapshot, Volume, VolumeStatus};
 use crate::volume::health;
 
@@ -112,7 +112,12 @@ fn own_calls(scene: &Scene, assignment: &VolumeAssignment) -> String {
 fn held(page: &mut Page, scene: &Scene, status: &VolumeStatus) {
     let Some(handle) = status.handle_name.as_deref().and_then(|name| scene.handle(name)) else { return };
     let spec = &handle.spec;
-    let closing = if spec.closing { ", closing: those who use it so are waited for" } else { "" };
+    let closing = match spec.closed_for.filter(|_| spec.closing) {
+        Some(DeletionPolicy::Delete) => ", closed: the storage is to be deleted",
+        Some(DeletionPolicy::Retain) => ", closed: the storage is to stay",
+        None if spec.closing => ", closing: those who use it so are waited for",
+        None => "",
+    };
     page.fact("Used as", &format!("{}{closing}", spec.mode));
     if let Some(writer) = &spec.writer {
         page.fact("Written by", &writer.holder.claim);

@@ -43,7 +43,7 @@ fn nothing_is_granted_or_deleted_before_reports_have_ended() {
     let grants = Observed { claims: vec![claim("a")], ended_reports: true, ..open() };
     let deletes = Observed {
         volume: Some(leaving(VolumeOperation::Create, "node-1", VolumeState::Ready)),
-        handle: Some(lock(true, "node-1")),
+        handle: Some(closed("node-1")),
         ended_reports: true,
         ..open()
     };
@@ -230,8 +230,8 @@ fn storage_is_locked_when_no_persistent_volume_names_it_and_behind_what_is_attac
         (vec![leaving, attached], 5, true, "node-2"),
     ] {
         looked.locks = Some(left);
-        let controller = Some(caller(named));
-        assert_eq!(step(&made, &looked), LeaderStep::CreateHandle { epoch, closing, controller });
+        let (closed_for, controller) = (None, Some(caller(named)));
+        assert_eq!(step(&made, &looked), LeaderStep::CreateHandle { epoch, closing, closed_for, controller });
     }
 }
 
@@ -247,7 +247,7 @@ fn the_storage_of_a_deleted_volume_is_locked_for_what_is_attached_alone() {
     looked.locks = Some(vec![]);
     assert!(matches!(step(&left, &looked), LeaderStep::TellStorageLeft(_)), "the cache is behind");
     looked.locks = Some(vec![attached]);
-    assert!(matches!(step(&left, &looked), LeaderStep::CreateHandle { epoch: 5, closing: true, .. }));
+    assert!(matches!(step(&left, &looked), LeaderStep::CreateHandle { epoch: 5, closed_for: Some(_), .. }));
 }
 
 /// What CreateVolume answered may be what the stock stack has.
@@ -275,7 +275,7 @@ fn a_volume_handle_is_taken_over_when_its_volume_is_gone_and_nothing_is_left() {
     assert_eq!(step(&of_another(true), &looked), LeaderStep::Rest);
     assert!(matches!(waits(&of_another(true), &looked), VolumeWaiting::DuplicateHandle { .. }));
     looked.owner_exists = Some(false);
-    assert_eq!(step(&of_another(false), &looked), LeaderStep::BeginClosing { last: false });
+    assert_eq!(step(&of_another(false), &looked), LeaderStep::BeginClosing { last: None });
     assert!(matches!(asks(&of_another(true), &looked), Look::Copies { .. }), "of the one that is gone");
     looked.copied_by = Some(None);
     assert_eq!(step(&of_another(true), &looked), LeaderStep::TakeOver);
@@ -286,12 +286,12 @@ fn a_volume_handle_is_taken_over_when_its_volume_is_gone_and_nothing_is_left() {
 
 #[test]
 fn a_volume_handle_is_opened_removed_and_ordered_away_when_nothing_is_left() {
-    let handle = Some(HandleSeen { epoch: 2, ..lock(true, "node-1") });
-    let opens = Observed { handle: handle.clone(), ..open() };
+    let opens = Observed { handle: Some(HandleSeen { epoch: 2, ..lock(true, "node-1") }), ..open() };
     let with = |policy| {
         let mut volume = leaving(VolumeOperation::Create, "node-1", VolumeState::Ready);
         volume.spec.deletion_policy = Some(policy);
-        Observed { volume: Some(volume), handle: handle.clone(), ..open() }
+        let handle = HandleSeen { epoch: 2, ..closed_for(policy, "node-1") };
+        Observed { volume: Some(volume), handle: Some(handle), ..open() }
     };
     for observed in [opens.clone(), with(DeletionPolicy::Retain), with(DeletionPolicy::Delete)] {
         let mut looked = Looked { named_by: Some(None), ..Looked::default() };
@@ -306,8 +306,10 @@ fn a_volume_handle_is_opened_removed_and_ordered_away_when_nothing_is_left() {
             assert_eq!(waits(&observed, &looked), VolumeWaiting::Copied { by: "Snapshot s".into() });
             looked.copied_by = Some(None);
         }
-        // The order carries nothing of the VolumeHandle, which somebody may have opened since.
-        if let LeaderStep::Look(look) = step(&observed, &looked) {
+        // The order carries nothing of the VolumeHandle, which somebody may have opened since, and the removal nothing of the Volume.
+        if step(&observed, &looked) == LeaderStep::Look(Look::Assigned) {
+            looked.assigned = Some(observed.volume.as_ref().unwrap().spec.assignment.clone());
+        } else if let LeaderStep::Look(look) = step(&observed, &looked) {
             assert_eq!(look, Look::Handle { name: "handle".into() });
             for since in [None, Some(HandleSeen { epoch: 3, ..lock(true, "node-1") })] {
                 looked.handles.insert("handle".into(), since);
@@ -334,7 +336,7 @@ fn a_volume_handle_is_opened_removed_and_ordered_away_when_nothing_is_left() {
 fn what_is_listed_is_known_before_any_list_is_read() {
     let goes = Observed {
         volume: Some(leaving(VolumeOperation::Create, "node-1", VolumeState::Ready)),
-        handle: Some(HandleSeen { epoch: 2, ..lock(true, "node-1") }),
+        handle: Some(HandleSeen { epoch: 2, ..closed("node-1") }),
         ..open()
     };
     let comes = Observed { volume: Some(kept(VolumeState::Created)), handle: None, ..open() };

@@ -184,7 +184,7 @@ fn no_claim_that_lies_switches_the_mode() {
         ..open()
     };
     assert_eq!(asks(&observed, &Looked::default()), look("a"));
-    assert_eq!(step(&observed, &said("a", Entitled::Yes)), LeaderStep::BeginClosing { last: false });
+    assert_eq!(step(&observed, &said("a", Entitled::Yes)), LeaderStep::BeginClosing { last: None });
     // More lies than are looked at in one pass, of which the first were refused before.
     let lies = (0..20).map(|n| ClaimSeen {
         mode: AccessMode::MultiNodeMultiWriter,

@@ -16,7 +16,7 @@ use super::super::model::arbitrary::{Scene, attachments, claims, scene};
 use super::{Observed, caller, instance, leaving, lock};
 use moor::api::VolumeState;
 use moor::api::caller::ControllerRef;
-use moor::api::volume::VolumeOperation;
+use moor::api::volume::{DeletionPolicy, VolumeOperation};
 use moor::claim::{ClaimSeen, Entitled};
 
 /// More looks than one step can need.
@@ -118,7 +118,7 @@ prop_compose! {
 }
 
 /// Answers once; a second time is a circle.
-fn answer(answers: &Answers, handle: Option<&HandleSeen>, look: Look, looked: &mut Looked) -> bool {
+fn answer(answers: &Answers, observed: &Observed, look: Look, looked: &mut Looked) -> bool {
     match look {
         Look::Node { attachment } => looked.nodes.insert(attachment, answers.node.clone()).is_none(),
         Look::Users { attachment } => {
@@ -136,6 +136,10 @@ fn answer(answers: &Answers, handle: Option<&HandleSeen>, look: Look, looked: &m
             looked.claims.insert(uid, live).is_none()
         }
         Look::Caller(controller) => looked.callers.insert(controller, answers.caller).is_none(),
+        Look::Assigned => {
+            let live = observed.volume.as_ref().filter(|_| answers.exists);
+            looked.assigned.replace(live.and_then(|volume| volume.spec.assignment.clone())).is_none()
+        }
         Look::Owner => looked.owner_exists.replace(answers.exists).is_none(),
         Look::Copies { .. } => {
             let by = answers.copied.then(|| "Snapshot s".to_owned());
@@ -149,7 +153,7 @@ fn answer(answers: &Answers, handle: Option<&HandleSeen>, look: Look, looked: &m
         Look::EndedReports => looked.reports_have_ended.replace(answers.exists).is_none(),
         Look::Pod { claim } => looked.pods.insert(claim, answers.entitled.clone()).is_none(),
         Look::Handle { name } => {
-            let live = handle.filter(|_| answers.exists).cloned();
+            let live = observed.handle.clone().filter(|_| answers.exists);
             looked.handles.insert(name, live).is_none()
         }
     }
@@ -170,7 +174,7 @@ proptest! {
             let next = observed.plan(&looked);
             prop_assert_eq!(&next, &observed.plan(&looked));
             let LeaderStep::Look(look) = next.step else { break next.step };
-            prop_assert!(answer(&answers, observed.handle.as_ref(), look.clone(), &mut looked), "{:?} is asked for again", look);
+            prop_assert!(answer(&answers, &observed, look.clone(), &mut looked), "{:?} is asked for again", look);
             looks += 1;
             prop_assert!(looks < MOST_LOOKS);
         };
@@ -178,7 +182,7 @@ proptest! {
         let dead = |named: &ControllerRef| looked.callers.get(named).is_some_and(|now| *now != CallerNow::MayCall);
         let handle = observed.handle.as_ref();
         let is_unlocked = || {
-            let has_one_name = handle.is_some_and(|handle| handle.closed_last && !handle.mode.is_multi_node());
+            let has_one_name = handle.is_some_and(|handle| handle.closed_for.is_some() && handle.let_go && !handle.mode.is_multi_node());
             let name = attachment_name(DRIVER_VOLUME, AccessMode::SingleNodeWriter, "");
             let by_name = has_one_name && looked.attachments.get(&name) == Some(&None);
             looked.locks.as_ref().is_some_and(Vec::is_empty) || (by_name && observed.locks.is_empty())
@@ -241,27 +245,36 @@ proptest! {
                 prop_assert!(!moves || dead(&caller("node-1")));
                 let orders = to.operation == VolumeOperation::Delete && now.operation != to.operation;
                 prop_assert!(!orders || (is_unlocked() && looked.copied_by == Some(None)));
+                let goes = observed.volume.as_ref().unwrap().metadata.deletion_timestamp.is_some();
+                let is_closed = handle.is_some_and(|handle| handle.closed_for == Some(DeletionPolicy::Delete));
+                let stands = looked.handles.values().any(|live| live.as_ref() == handle);
+                prop_assert!(!goes || to.operation != VolumeOperation::Delete || (is_closed && stands));
             }
             LeaderStep::RemoveHandle => {
                 let now = observed.volume.as_ref().and_then(|volume| volume.spec.assignment.as_ref());
                 // Both before that order, which comes behind the last closing.
-                let was_looked_for = now.is_some_and(|now| now.operation == VolumeOperation::Delete);
+                let was_looked_for = now.is_some_and(|now| now.operation == VolumeOperation::Delete)
+                    && handle.unwrap().closed_for == Some(DeletionPolicy::Delete);
                 let is_free = is_unlocked() && looked.copied_by == Some(None);
                 prop_assert!(is_free || (was_looked_for && observed.locks.is_empty()));
-                prop_assert!(handle.unwrap().closing);
+                let has_ended = was_looked_for && observed.volume.as_ref().unwrap().state() == VolumeState::Deleted;
+                let is_left = handle.unwrap().closed_for == Some(DeletionPolicy::Retain);
+                prop_assert!(has_ended || (is_left && looked.assigned == Some(now.cloned())));
             }
             LeaderStep::BeginClosing { last } => {
                 let volume = observed.volume.as_ref().unwrap();
-                prop_assert_eq!(last, volume.metadata.deletion_timestamp.is_some());
+                prop_assert_eq!(last.is_some(), volume.metadata.deletion_timestamp.is_some());
+                prop_assert!(handle.unwrap().closed_for.is_none() || handle.unwrap().closed_for != last);
             }
             LeaderStep::FinishClosing { .. } | LeaderStep::TakeOver => {
                 let epoch = handle.unwrap().epoch;
                 prop_assert!(looked.locks.as_ref().unwrap().iter().all(|a| a.epoch >= epoch));
             }
-            LeaderStep::CreateHandle { epoch, closing, .. } => {
+            LeaderStep::CreateHandle { epoch, closing, closed_for, .. } => {
                 let left = looked.locks.as_ref().unwrap();
                 let goes = observed.volume.as_ref().unwrap().metadata.deletion_timestamp.is_some();
                 prop_assert!(left.iter().all(|a| a.epoch < epoch) && closing == (goes || !left.is_empty()));
+                prop_assert_eq!(closed_for.is_some(), goes);
             }
             LeaderStep::FreeVolume => {
                 let uid = observed.volume.as_ref().unwrap().metadata.uid.as_ref();

@@ -159,12 +159,12 @@ prop_compose! {
         volume_uid in prop_oneof![4 => Just("volume"), 1 => Just("other")],
         mode in mode(),
         epoch in 1..4_i64,
-        (closing, last) in (prop::bool::weighted(0.25), any::<bool>()),
-        controller in controller(),
-        writer in of(writer()),
+        (closing, last, let_go) in (prop::bool::weighted(0.25), of(any::<bool>()), any::<bool>()),
+        (controller, writer) in (controller(), of(writer())),
     ) -> HandleSeen {
-        let (known, closed_last) = (HandleSeen::of(&VolumeHandle::default()), closing && last);
-        HandleSeen { volume_uid: volume_uid.into(), mode, epoch, closing, closed_last, controller, writer, ..known }
+        let closed_for = last.filter(|_| closing).map(moor::api::volume::DeletionPolicy::of);
+        let (known, volume_uid) = (HandleSeen::of(&VolumeHandle::default()), volume_uid.into());
+        HandleSeen { volume_uid, mode, epoch, closing, closed_for, let_go, controller, writer, ..known }
     }
 }
 
@@ -368,7 +368,7 @@ prop_compose! {
         }
         if let Some(handle) = &mut scene.handle {
             if agree[2] {
-                (handle.mode, handle.volume_uid, handle.closing) = (mode, "volume".into(), false);
+                (handle.mode, handle.volume_uid, handle.closing, handle.closed_for) = (mode, "volume".into(), false, None);
             }
             for (attachment, agrees) in scene.attachments.iter_mut().zip(&agrees) {
                 if *agrees {

@@ -1,5 +1,6 @@
 //! The leaders. One pass plans with [`moor::leader::plan`] on a view of the API and may make its one write; nothing is kept.
 
+use moor::api::volume::DeletionPolicy;
 use moor::api::{AccessMode, AttachmentState, ClaimState};
 use moor::attachment::record::Done;
 use moor::leader::{LeaderStep, Looked};
@@ -161,7 +162,10 @@ fn does(config: &Config, view: &LeaderView, name: &Name, step: &LeaderStep) -> L
             LeaderDoes::Writer(view.handle, Lock { holder, released: false, after: before })
         }
         LeaderStep::RetireWriter(writer) => LeaderDoes::Writer(view.handle, lock_of(writer)),
-        LeaderStep::BeginClosing { last } => LeaderDoes::BeginClosing(view.handle, *last),
+        LeaderStep::BeginClosing { last } => {
+            assert_ne!(*last, Some(DeletionPolicy::Delete), "a registered Volume keeps its storage");
+            LeaderDoes::BeginClosing(view.handle, last.is_some())
+        }
         LeaderStep::FinishClosing { mode, first_controller: _ } => {
             LeaderDoes::FinishClosing(view.handle, *mode)
         }
@@ -169,10 +173,11 @@ fn does(config: &Config, view: &LeaderView, name: &Name, step: &LeaderStep) -> L
         LeaderStep::AssignVolume(_) => volume(VolumeDoes::Assign),
         LeaderStep::ReportReady => volume(VolumeDoes::ReportReady),
         LeaderStep::FreeVolume => volume(VolumeDoes::Free),
-        LeaderStep::CreateHandle { epoch, closing, controller } => {
+        LeaderStep::CreateHandle { epoch, closing, closed_for, controller } => {
             let controller = controller.as_ref().map(given).unwrap_or_default();
             let epoch = u8::try_from(*epoch).expect("a small epoch");
-            volume(VolumeDoes::Make { epoch, closing: *closing, controller })
+            let last = closed_for.map(|_| false);
+            volume(VolumeDoes::Make { epoch, closing: *closing, last, controller })
         }
         LeaderStep::TakeOver => volume(VolumeDoes::TakeOver),
         LeaderStep::RemoveHandle => volume(VolumeDoes::Remove),
@@ -266,11 +271,13 @@ fn write(config: &Config, state: &mut State, who: Actor, step: LeaderDoes) {
             state.update_handle(who, &seen, Handle { writer: Some(lock), ..seen });
         }
         LeaderDoes::BeginClosing(seen, last) => {
-            let new = Handle { closing: true, closed_last: last, epoch: seen.epoch + 1, ..seen };
+            let last = last.then(|| seen.last.unwrap_or(!seen.closing));
+            let epoch = seen.epoch + u8::from(!seen.closing);
+            let new = Handle { closing: true, last, epoch, ..seen };
             state.update_handle(who, &seen, new);
         }
         LeaderDoes::FinishClosing(seen, mode) => {
-            let new = Handle { mode, closing: false, closed_last: false, writer: None, ..seen };
+            let new = Handle { mode, closing: false, last: None, writer: None, ..seen };
             state.update_handle(who, &seen, new);
         }
         LeaderDoes::MoveHandle(seen, to) => {

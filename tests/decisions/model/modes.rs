@@ -4,7 +4,7 @@ use moor::api::AccessMode::{
     MultiNodeMultiWriter, MultiNodeSingleWriter, SingleNodeSingleWriter, SingleNodeWriter,
 };
 
-use super::config::{Budget, Config};
+use super::config::{Budget, Config, Volumes};
 use super::report::check;
 use super::state::Kind;
 use super::{L1, L2, N1, NONE, OLD_CACHES, OLD_LEADER, bounds};
@@ -55,6 +55,20 @@ fn a_mode_switch() {
     config.lagging = &[(L1, Kind::Attachments), (L1, Kind::Handle)];
     config.budget = bounds(Budget { lag: 1, ..NONE }, Budget { lag: 2, late: 1, ..NONE });
     check("a mode switch", config);
+}
+
+/// The Volume is deleted while it is closed for another mode, by a leader that does not know the Attachment. B1, N6.
+#[test]
+fn a_volume_is_deleted_during_a_mode_switch() {
+    let mut config = Config::new(SingleNodeWriter, [0, 1]);
+    config.claims[1].mode = MultiNodeMultiWriter;
+    (config.stage, config.volumes) = (false, Volumes::Again);
+    config.lagging = &[(L1, Kind::Attachments)];
+    config.budget = bounds(
+        Budget { lag: 1, late: 1, old_steps: 2, ..NONE },
+        Budget { lag: 1, late: 1, crash: 1, old_steps: 4, ..NONE },
+    );
+    check("a volume is deleted during a mode switch", config);
 }
 
 /// The instance dies while the volume changes its mode. B3, B1.

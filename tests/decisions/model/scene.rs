@@ -99,6 +99,10 @@ pub fn answer(config: &Config, state: &State, seen: &LeaderView, look: Look, loo
             };
             looked.callers.insert(controller, now);
         }
+        Look::Assigned => {
+            let live = |v: u8| Some(volumes::object(config, v, &state.volumes[usize::from(v)]?));
+            looked.assigned = Some(live(seen.handle.owner).and_then(|volume| volume.spec.assignment));
+        }
         Look::Owner => {
             looked.owner_exists = Some(state.volumes[usize::from(seen.handle.owner)].is_some());
         }

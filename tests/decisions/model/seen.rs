@@ -10,6 +10,7 @@ use moor::api::ClaimUid;
 use moor::api::caller::ControllerRef;
 use moor::api::claim::Assignment;
 use moor::api::handle::{Writer, WriterRef};
+use moor::api::volume::DeletionPolicy;
 use moor::attachment::node_side::{self, LiveAttachment, NodeStep};
 use moor::attachment::record::{Done, Forgotten, Lapse, Record, TargetRecord};
 use moor::attachment::{AttachmentSeen, HandleSeen, NodeGrowth};
@@ -136,7 +137,8 @@ pub fn handle_seen(config: &Config, handle: &Handle) -> Option<HandleSeen> {
         mode: handle.mode,
         epoch: i64::from(handle.epoch),
         closing: handle.closing,
-        closed_last: handle.closed_last,
+        closed_for: handle.last.map(|_| DeletionPolicy::Retain),
+        let_go: handle.last == Some(true),
         controller: config.attach.then(|| controller_ref(handle.controller)),
         writer: handle.writer.map(|w| Writer {
             holder: writer_ref(w.holder),

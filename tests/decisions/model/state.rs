@@ -106,8 +106,8 @@ pub struct Handle {
     pub mode: AccessMode,
     pub epoch: u8,
     pub closing: bool,
-    /// Closed because its Volume was deleted, and not written since.
-    pub closed_last: bool,
+    /// Closed because its Volume was deleted, whose storage stays: whether it was open until then.
+    pub last: Option<bool>,
     pub controller: Given,
     pub writer: Option<Lock>,
 }
@@ -299,7 +299,7 @@ impl State {
                 mode: config.mode,
                 epoch: 1,
                 closing: false,
-                closed_last: false,
+                last: None,
                 controller: Given::default(),
                 writer: None,
             },

@@ -71,7 +71,7 @@ pub fn object(config: &Config, v: u8, vol: &Vol) -> Volume {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VolumeDoes {
     Assign,
-    Make { epoch: u8, closing: bool, controller: Given },
+    Make { epoch: u8, closing: bool, last: Option<bool>, controller: Given },
     TakeOver,
     ReportReady,
     Remove,
@@ -97,11 +97,9 @@ pub fn act(
         VolumeDoes::Assign | VolumeDoes::ReportReady | VolumeDoes::Free => {}
         // The one that is there is read.
         VolumeDoes::Make { .. } if state.handle.there => put(state, who, state.handle),
-        VolumeDoes::Make { epoch, closing, controller } => {
-            let (closed_last, writer) = (false, None);
-            let handle =
-                Handle { there: true, owner: v, mode, epoch, closing, closed_last, controller, writer };
-            put(state, who, handle);
+        VolumeDoes::Make { epoch, closing, last, controller } => {
+            let (there, owner, writer) = (true, v, None);
+            put(state, who, Handle { there, owner, mode, epoch, closing, last, controller, writer });
         }
         VolumeDoes::TakeOver => {
             if state.handle == *handle {
@@ -109,7 +107,7 @@ pub fn act(
             }
             let new = Handle {
                 closing: false,
-                closed_last: false,
+                last: None,
                 owner: v,
                 mode,
                 controller: Given::default(),

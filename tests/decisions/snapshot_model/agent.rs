@@ -76,7 +76,8 @@ fn look_at_snapshot(config: &Config, state: &mut State, seen: &Objects) {
         of_snapshot::AgentStep::Call(call) => call,
     };
     let live = state.now.kept.map(|it| kept(config, &it));
-    let (volume, lock) = (state.now.origin.map(|it| origin(config, &it)), state.now.lock.map(lock));
+    let (volume, lock) =
+        (state.now.origin.map(|it| origin(config, &it)), state.now.lock.map(|closing| lock(config, closing)));
     let source = SourceNow { volume: volume.as_ref(), lock: lock.as_ref() };
     match of_snapshot::standing(call, &prepared, live.as_ref(), &[source]) {
         of_snapshot::Standing::Valid => {}

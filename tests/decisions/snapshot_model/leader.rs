@@ -40,7 +40,7 @@ pub fn decisions(config: &Config, seen: &Objects, now: &Objects) -> Vec<Write> {
 fn of_kept(config: &Config, seen: &Objects, now: &Objects) -> Option<Write> {
     let it = seen.kept?;
     let (snapshot, volume) = (kept(config, &it), seen.origin.map(|it| origin(config, &it)));
-    let lock = seen.lock.map(lock);
+    let lock = seen.lock.map(|closing| lock(config, closing));
     let instances = [fixtures::instance(&controller())];
     let mut looked = snapshot::Looked::default();
     loop {
@@ -78,7 +78,7 @@ fn of_origin(config: &Config, seen: &Objects, now: &Objects) -> Option<Write> {
     let it = seen.origin?;
     let observed = Observed {
         volume: Some(origin(config, &it)),
-        handle: seen.lock.map(|closing| HandleSeen::of(&lock(closing))),
+        handle: seen.lock.map(|closing| HandleSeen::of(&lock(config, closing))),
         instances: vec![fixtures::instance(&controller())],
         copied_by: copied_by(config, seen),
         ..Observed::default()
@@ -91,8 +91,14 @@ fn of_origin(config: &Config, seen: &Objects, now: &Objects) -> Option<Write> {
                 Look::Attachment { name } => drop(looked.attachments.insert(name, None)),
                 Look::Copies { .. } => looked.copied_by = Some(copied_by(config, now)),
                 Look::PersistentVolumes(_) => looked.named_by = Some(None),
+                Look::Assigned => {
+                    let live = now.origin.map(|it| origin(config, &it));
+                    looked.assigned = Some(live.and_then(|volume| volume.spec.assignment));
+                }
                 Look::Handle { name } => {
-                    looked.handles.insert(name, now.lock.map(|closing| HandleSeen::of(&lock(closing))));
+                    looked
+                        .handles
+                        .insert(name, now.lock.map(|closing| HandleSeen::of(&lock(config, closing))));
                 }
                 other => unreachable!("{other:?}: there are no claims and no other owners"),
             },

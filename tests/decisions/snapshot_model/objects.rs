@@ -48,12 +48,14 @@ pub fn origin(config: &Config, origin: &Origin) -> Volume {
     volume
 }
 
-pub fn lock(closing: bool) -> VolumeHandle {
+pub fn lock(config: &Config, closing: bool) -> VolumeHandle {
     let mut lock = VolumeHandle::default();
     lock.metadata.name = Some("handle".into());
     (lock.spec.driver_name, lock.spec.volume_handle) = (DRIVER.into(), ID.into());
     lock.spec.volume.uid = "origin-uid".into();
     (lock.spec.closing, lock.spec.controller) = (closing, Some(controller()));
+    // Only when the Volume is deleted, which has one policy here.
+    lock.spec.closed_for = closing.then_some(config.volume);
     lock
 }
 

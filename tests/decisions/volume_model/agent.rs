@@ -16,7 +16,10 @@ pub fn act(config: &Config, state: &mut State, agent: u8, v: u8) {
             if !calls::may_give_up(call, &object(v, &cached), lock.as_ref()) {
                 return;
             }
-            write(state, agent, v, cached, Vol { state: VolumeState::Deleted, ..cached });
+            // Its owner has left the storage, whatever he says since.
+            if write(state, agent, v, cached, Vol { state: VolumeState::Deleted, ..cached }) {
+                state.kept |= v == 0;
+            }
         }
         AgentStep::Call(call) if config.blind == Some(call) => start(state, agent, v, call, cached),
         AgentStep::Call(call) => look(state, agent, v, call, cached),
@@ -56,6 +59,7 @@ fn look(state: &mut State, agent: u8, v: u8, call: VolumeCall, cached: Vol) {
         Standing::Gone
         | Standing::Changed
         | Standing::NotClosed
+        | Standing::NotClosedForIt
         | Standing::NotHolder
         | Standing::Locked
         | Standing::SourceEnds => {}

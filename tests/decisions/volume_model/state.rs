@@ -18,6 +18,7 @@ use moor::volume::InstanceSeen;
 use moor::volume::calls::VolumeCall;
 
 use super::super::fixtures::{self, DRIVER};
+use super::leader::Late;
 
 /// The agents, by number. Each has one controller instance beside it.
 pub const AGENTS: usize = 2;
@@ -35,6 +36,8 @@ pub struct Budget {
     pub restart: u8,
     /// The same of the leader's.
     pub old_leader: u8,
+    /// A write of a leader that has looked is on its way, for as long as it likes.
+    pub slow_leader: u8,
     /// The driver says that it is full, and does nothing.
     pub fail: u8,
     /// An answer is lost, with its call's effect or without.
@@ -127,8 +130,8 @@ impl Vol {
 pub struct Handle {
     pub owner: u8,
     pub closing: bool,
-    /// Closed because its Volume was deleted.
-    pub last: bool,
+    /// Closed because its Volume was deleted: what becomes of the storage.
+    pub last: Option<DeletionPolicy>,
     pub controller: u8,
 }
 
@@ -191,6 +194,7 @@ pub struct State {
     pub caches: [Option<Option<Vol>>; AGENTS],
     /// What a leader whose watch is behind believes of both.
     pub old: Option<[Option<Vol>; 2]>,
+    pub late: Option<Late>,
     pub calls: Vec<Call>,
     pub budget: Budget,
     pub harm: Option<Harm>,
@@ -211,6 +215,7 @@ impl State {
             remembers: [false; AGENTS],
             caches: [None; AGENTS],
             old: None,
+            late: None,
             calls: Vec::new(),
             budget: config.budget,
             harm: None,
@@ -274,7 +279,7 @@ pub fn uid(v: u8) -> &'static str {
     ["first", "second"][usize::from(v)]
 }
 
-fn reference(agent: u8) -> ControllerRef {
+pub fn reference(agent: u8) -> ControllerRef {
     ControllerRef::new(instance(agent), node(agent), 0)
 }
 
@@ -365,8 +370,8 @@ pub fn lock(handle: Handle) -> VolumeHandle {
     lock.spec.volume = VolumeRef { uid: uid(handle.owner).into(), ..VolumeRef::default() };
     lock.metadata.name = Some("handle".into());
     lock.spec.volume_handle = ID.into();
-    lock.spec.closing = handle.closing;
-    lock.metadata.finalizers = (!handle.last).then(|| vec![FINALIZER.into()]);
+    (lock.spec.closing, lock.spec.closed_for) = (handle.closing, handle.last);
+    lock.metadata.finalizers = handle.last.is_none().then(|| vec![FINALIZER.into()]);
     lock.spec.controller = Some(reference(handle.controller));
     lock
 }

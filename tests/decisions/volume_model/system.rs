@@ -34,6 +34,8 @@ pub enum Action {
     Restart(u8),
     LeaderFallsBehind,
     LeaderCatchesUp,
+    LeaderIsSlow(u8),
+    LeaderWrites,
 }
 
 /// A configuration under check.
@@ -109,6 +111,10 @@ fn trouble(s: &State, actions: &mut Vec<Action>) {
     }
     if budget.old_leader > 0 && s.old.is_none() {
         actions.push(Action::LeaderFallsBehind);
+    }
+    if budget.slow_leader > 0 && s.late.is_none() {
+        actions
+            .extend([0, 1].into_iter().filter(|v| leader::late(s, *v).is_some()).map(Action::LeaderIsSlow));
     }
 }
 
@@ -215,13 +221,28 @@ fn step(config: &Config, s: &mut State, action: Action) {
             s.old = Some(s.volumes);
         }
         Action::LeaderCatchesUp => s.old = None,
+        Action::LeaderIsSlow(v) => {
+            s.budget.slow_leader -= 1;
+            s.late = leader::late(s, v);
+        }
+        Action::LeaderWrites => {
+            if let Some(late) = s.late.take() {
+                leader::comes(s, late);
+            }
+        }
     }
 }
 
 /// Why a run without trouble ends badly; nothing if it ends well.
 pub fn calm(system: &System, from: &State) -> Option<String> {
-    let mut s =
-        State { budget: NONE, away: [false; AGENTS], caches: [None; AGENTS], old: None, ..from.clone() };
+    let mut s = State {
+        budget: NONE,
+        away: [false; AGENTS],
+        caches: [None; AGENTS],
+        old: None,
+        late: None,
+        ..from.clone()
+    };
     let mut passed = Vec::new();
     // One that harms is a step of the model's too, and has its own name there.
     while s.harm.is_none() && !system.calm.lock().expect("no check panics").contains(&s) {
@@ -295,6 +316,9 @@ impl Model for System {
         }
         if s.old.is_some() {
             actions.push(Action::LeaderCatchesUp);
+        }
+        if s.late.is_some() {
+            actions.push(Action::LeaderWrites);
         }
     }
 

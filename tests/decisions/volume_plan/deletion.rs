@@ -13,7 +13,7 @@ fn registered_storage_is_not_deleted_without_the_right() {
     };
     let deleted = |state, operation| row(state, Some(operation)).registered().deleted();
     for closing in [false, true] {
-        let own = deleted(Ready, Validate).handle("v-uid", closing);
+        let own = deleted(Ready, Validate).owns(closing);
         assert_eq!(plan_of(own, DeletionPolicy::Delete), refused, "closing {closing}");
     }
     assert_eq!(
@@ -25,10 +25,10 @@ fn registered_storage_is_not_deleted_without_the_right() {
     assert_eq!(plan_of(deleted(Pending, Validate), DeletionPolicy::Delete), VolumeStep::FreeVolume);
     let anothers = deleted(Created, Validate).handle("other", false);
     assert_eq!(plan_of(anothers, DeletionPolicy::Delete), VolumeStep::FreeVolume);
-    let kept = deleted(Ready, Validate).handle("v-uid", true);
+    let kept = deleted(Ready, Validate).closed();
     assert_eq!(plan_of(kept, DeletionPolicy::Retain), VolumeStep::RemoveHandle);
     // An order stands, whatever is allowed since: its call may be running.
-    let ordered = deleted(Ready, Delete).handle("v-uid", true);
+    let ordered = deleted(Ready, Delete).closed();
     assert_eq!(plan_of(ordered, DeletionPolicy::Delete), VolumeStep::Idle);
 }
 
@@ -97,11 +97,27 @@ fn deletion_waits_for_whoever_uses_the_volume() {
 #[test]
 fn deletion_closes_deletes_removes_and_frees_in_this_order() {
     let ready = || row(Ready, Some(Create)).deleted();
-    assert_eq!(ready().handle("v-uid", false).plan(), VolumeStep::BeginClosing { last: true });
-    assert_eq!(ready().handle("v-uid", true).plan(), VolumeStep::AssignDelete(Some(c1())));
+    assert_eq!(ready().handle("v-uid", false).plan(), closes(DeletionPolicy::Delete));
+    assert_eq!(ready().closed().plan(), VolumeStep::AssignDelete(Some(c1())));
     let gone = || row(Deleted, Some(Delete)).deleted();
-    assert_eq!(gone().handle("v-uid", true).plan(), VolumeStep::RemoveHandle);
+    assert_eq!(gone().closed().plan(), VolumeStep::RemoveHandle);
     assert_eq!(gone().plan(), VolumeStep::FreeVolume);
+}
+
+/// What was closed for another mode may be opened again by whoever has not heard of the deletion.
+#[test]
+fn a_volume_handle_that_is_closing_already_is_closed_for_the_deletion_too() {
+    let closing = || row(Ready, Some(Create)).handle("v-uid", true).deleted();
+    assert_eq!(closing().plan(), closes(DeletionPolicy::Delete));
+    let mut kept = closing();
+    kept.volume.spec.deletion_policy = Some(DeletionPolicy::Retain);
+    assert_eq!(kept.plan(), closes(DeletionPolicy::Retain));
+    let mut ordered = row(Ready, Some(Delete)).handle("v-uid", true).deleted();
+    assert_eq!(ordered.plan(), closes(DeletionPolicy::Retain));
+    // Its agent makes no call before it is closed for that, and that comes behind looks.
+    ordered = ordered.closed_for(DeletionPolicy::Retain);
+    assert_eq!(ordered.plan(), VolumeStep::AssignDelete(Some(c1())));
+    assert_eq!(ordered.closed().plan(), VolumeStep::Idle);
 }
 
 /// Whoever is to make the calls was written down before (trap T49).
@@ -112,23 +128,17 @@ fn a_volume_is_deleted_although_its_plugin_is_gone() {
         (row.plugin, row.controllers) = (false, Vec::new());
         row
     };
-    assert_eq!(
-        orphan(Ready, Some(Create)).handle("v-uid", false).plan(),
-        VolumeStep::BeginClosing { last: true }
-    );
-    assert_eq!(
-        orphan(Ready, Some(Create)).handle("v-uid", true).plan(),
-        VolumeStep::AssignDelete(Some(c1()))
-    );
-    assert_eq!(orphan(Ready, Some(Delete)).handle("v-uid", true).plan(), VolumeStep::Idle);
-    assert_eq!(orphan(Deleted, Some(Delete)).handle("v-uid", true).plan(), VolumeStep::RemoveHandle);
+    assert_eq!(orphan(Ready, Some(Create)).handle("v-uid", false).plan(), closes(DeletionPolicy::Delete));
+    assert_eq!(orphan(Ready, Some(Create)).closed().plan(), VolumeStep::AssignDelete(Some(c1())));
+    assert_eq!(orphan(Ready, Some(Delete)).closed().plan(), VolumeStep::Idle);
+    assert_eq!(orphan(Deleted, Some(Delete)).closed().plan(), VolumeStep::RemoveHandle);
     assert_eq!(orphan(Deleted, Some(Delete)).plan(), VolumeStep::FreeVolume);
 }
 
 /// Without the lock another Volume could be using what a DeleteVolume that is under way deletes.
 #[test]
 fn the_lock_of_an_ordered_deletion_stays_until_its_outcome_is_known() {
-    let mut row = row(Ready, Some(Delete)).deleted().handle("v-uid", true);
+    let mut row = row(Ready, Some(Delete)).deleted().closed();
     row.volume.spec.deletion_policy = Some(DeletionPolicy::Retain);
     assert_eq!(row.plan(), VolumeStep::Idle, "its agent says when it is over");
     row.controllers = vec![instance(&c1(), false, true), instance(&c2(), true, false)];
@@ -141,20 +151,24 @@ fn the_lock_of_an_ordered_deletion_stays_until_its_outcome_is_known() {
 /// Its agent deletes nothing of which the status does not say that it was made. The VolumeHandle says it.
 #[test]
 fn a_status_that_was_lost_while_storage_is_deleted_is_written_again() {
-    assert_eq!(row(Pending, Some(Delete)).deleted().handle("v-uid", true).plan(), VolumeStep::RestoreStatus);
+    // The VolumeHandle is written first: whoever has seen that the call has ended does not remove it while it is made again.
+    let mut lost = row(Pending, Some(Delete)).deleted().closed();
+    assert_eq!(lost.plan(), closes(DeletionPolicy::Retain));
+    lost = lost.closed_for(DeletionPolicy::Retain);
+    assert_eq!(lost.plan(), VolumeStep::RestoreStatus);
     // The call may be running: its outcome is waited for, and says what the status said.
-    let mut creating = row(Pending, Some(Create)).deleted().handle("v-uid", true);
+    let mut creating = row(Pending, Some(Create)).deleted().closed();
     assert_eq!(creating.plan(), VolumeStep::Idle);
     creating.handle.as_mut().unwrap().controller = Some(c2());
     creating.controllers = vec![instance(&c1(), false, true), instance(&c2(), true, false)];
     assert_eq!(creating.plan(), VolumeStep::Assign(after_another(c2())));
     // The repeated call was refused, or answered with what nobody can use: no call is running, and the storage is there.
     assert_eq!(
-        row(Deleted, Some(Create)).deleted().handle("v-uid", true).plan(),
+        row(Deleted, Some(Create)).deleted().closed().plan(),
         VolumeStep::RestoreStatus,
         "what was not made anew was made before"
     );
-    let mut rejected = row(Pending, Some(Create)).deleted().handle("v-uid", true);
+    let mut rejected = row(Pending, Some(Create)).deleted().closed();
     let (volume_handle, reason, may_delete) = ("made".into(), "small".into(), false);
     rejected.volume.status.as_mut().unwrap().rejected =
         Some(Rejected { volume_handle, reason, may_delete }.into());
@@ -166,9 +180,9 @@ fn a_status_that_was_lost_while_storage_is_deleted_is_written_again() {
 #[test]
 fn retained_storage_is_never_deleted() {
     let registered = || row(Ready, Some(Validate)).registered().deleted();
-    assert_eq!(registered().handle("v-uid", false).plan(), VolumeStep::BeginClosing { last: true });
-    assert_eq!(registered().handle("v-uid", true).plan(), VolumeStep::RemoveHandle);
-    let mut kept = row(Ready, Some(Create)).deleted().handle("v-uid", true);
+    assert_eq!(registered().handle("v-uid", false).plan(), closes(DeletionPolicy::Retain));
+    assert_eq!(registered().closed().plan(), VolumeStep::RemoveHandle);
+    let mut kept = row(Ready, Some(Create)).deleted().closed();
     kept.volume.spec.deletion_policy = Some(DeletionPolicy::Retain);
     assert_eq!(kept.plan(), VolumeStep::RemoveHandle);
 }
@@ -232,7 +246,7 @@ fn the_call_of_a_deleted_volume_moves_only_away_from_a_dead_instance() {
         creating.controllers.clone_from(&controllers);
         let expected = if dead { VolumeStep::Assign(after_another(c2())) } else { VolumeStep::Idle };
         assert_eq!(creating.plan(), expected, "dead={dead}");
-        let mut deleting = row(Ready, Some(Delete)).deleted().handle("v-uid", true);
+        let mut deleting = row(Ready, Some(Delete)).deleted().closed();
         deleting.handle.as_mut().unwrap().controller = Some(c2());
         deleting.controllers = controllers;
         let expected = if dead { VolumeStep::AssignDelete(Some(c2())) } else { VolumeStep::Idle };
@@ -244,7 +258,7 @@ fn the_call_of_a_deleted_volume_moves_only_away_from_a_dead_instance() {
 #[test]
 fn storage_that_nobody_can_delete_waits_for_who_can_or_for_its_owners_word() {
     let deleted = |closing| {
-        let mut row = row(Ready, Some(Validate)).handle("v-uid", closing).without_controller().deleted();
+        let mut row = row(Ready, Some(Validate)).owns(closing).without_controller().deleted();
         row.volume.spec.deletion_policy = Some(DeletionPolicy::Delete);
         row
     };
@@ -255,13 +269,12 @@ fn storage_that_nobody_can_delete_waits_for_who_can_or_for_its_owners_word() {
             nobody.controllers.clone_from(&controllers);
             assert_eq!(nobody.plan(), waits, "closing {closing}");
             nobody.volume.spec.deletion_policy = Some(DeletionPolicy::Retain);
-            let leaves =
-                if closing { VolumeStep::RemoveHandle } else { VolumeStep::BeginClosing { last: true } };
+            let leaves = if closing { VolumeStep::RemoveHandle } else { closes(DeletionPolicy::Retain) };
             assert_eq!(nobody.plan(), leaves, "closing {closing}");
         }
     }
     // One that came since, of the driver that has the VolumeHandle, and only where that is allowed.
-    assert_eq!(deleted(false).plan(), VolumeStep::BeginClosing { last: true });
+    assert_eq!(deleted(false).plan(), closes(DeletionPolicy::Delete));
     assert_eq!(deleted(true).plan(), VolumeStep::AssignDelete(Some(c1())));
     let mut lacks = deleted(true);
     lacks.not_allowed = Some(lack(Right::DeleteRegistered));
@@ -289,15 +302,28 @@ fn a_call_that_deletes_gets_back_the_lock_without_which_it_is_not_made() {
     for state in [Created, Ready] {
         assert_eq!(row(state, Some(Delete)).deleted().plan(), VolumeStep::MakeHandle);
         let open = row(state, Some(Delete)).deleted().handle("v-uid", false);
-        assert_eq!(open.plan(), VolumeStep::BeginClosing { last: true });
+        assert_eq!(
+            open.plan(),
+            closes(DeletionPolicy::Retain),
+            "it is looked at before the call may be made"
+        );
         let anothers = row(state, Some(Delete)).deleted().handle("other", false);
         assert_eq!(anothers.plan(), VolumeStep::Idle, "its agent says what to do");
     }
 }
 
+/// Its agent gives it up, for which nobody has to look who uses it.
+#[test]
+fn what_its_owner_leaves_under_an_order_is_closed_for_no_deletion() {
+    let mut row = row(Ready, Some(Delete)).deleted().closed_for(DeletionPolicy::Retain);
+    assert_eq!(row.plan(), VolumeStep::AssignDelete(Some(c1())));
+    row.volume.spec.deletion_policy = Some(DeletionPolicy::Retain);
+    assert_eq!(row.plan(), VolumeStep::Idle);
+}
+
 #[test]
 fn whoever_came_since_deletes_the_storage() {
-    let mut row = row(Ready, Some(Validate)).registered().deleted().handle("v-uid", true);
+    let mut row = row(Ready, Some(Validate)).registered().deleted().closed();
     row.volume.spec.assignment.as_mut().unwrap().controller = None;
     assert_eq!(row.plan(), VolumeStep::RemoveHandle, "registered storage is kept");
     row.volume.spec.deletion_policy = Some(DeletionPolicy::Delete);
@@ -310,7 +336,7 @@ fn what_its_owner_leaves_goes_when_nobody_is_there_to_give_it_up() {
     let calls = [(Create, Pending), (Delete, Pending), (Delete, Created), (Delete, Ready)];
     for (operation, state) in calls {
         let left = |policy| {
-            let mut row = row(state, Some(operation)).deleted().handle("v-uid", true);
+            let mut row = row(state, Some(operation)).deleted().closed();
             row.volume.spec.deletion_policy = Some(policy);
             (row.plugin, row.controllers) = (false, vec![instance(&c1(), false, true)]);
             row
@@ -328,8 +354,8 @@ fn what_its_owner_leaves_goes_when_nobody_is_there_to_give_it_up() {
         serves.controllers = vec![instance(&c1(), false, false)];
         assert!(!matches!(serves.plan(), VolumeStep::GiveUp(_)), "its agent gives it up");
         let mut open = left(DeletionPolicy::Retain);
-        open.handle.as_mut().unwrap().closing = false;
-        assert_eq!(open.plan(), VolumeStep::BeginClosing { last: true });
+        open = open.owns(false);
+        assert_eq!(open.plan(), closes(DeletionPolicy::Retain));
     }
 }
 
@@ -345,7 +371,7 @@ fn an_exported_volume_is_not_closed_before_its_export_has_ended() {
     let waits = VolumeStep::Wait(VolumeWaiting::Exported { claim: "team/files".into() });
     let deleted = || row(Ready, Some(Create)).handle("v-uid", false).deleted();
     assert_eq!(exported(deleted()), waits);
-    assert_eq!(deleted().plan(), VolumeStep::BeginClosing { last: true });
+    assert_eq!(deleted().plan(), closes(DeletionPolicy::Delete));
     // Who uses it comes first.
     let by = || "claim team/a".to_owned();
     let used = Row { in_use_by: Some(by()), ..deleted() };

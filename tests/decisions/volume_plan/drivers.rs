@@ -109,7 +109,7 @@ fn a_volume_says_whose_agent_is_not_heard() {
             row(Pending, Some(Create)),
             row(Pending, Some(Validate)).registered(),
             row(Pending, Some(Create)).deleted(),
-            row(Ready, Some(Delete)).deleted().handle("v-uid", true),
+            row(Ready, Some(Delete)).deleted().closed(),
             row(Ready, Some(Delete)).deleted().handle("other", false),
             given_up,
         ]
@@ -169,7 +169,7 @@ fn a_handle_that_was_made_before_its_controller_came_gets_it_before_ready() {
         row.controllers = vec![instance(&c2(), true, false), instance(&c1(), false, false)];
         row
     };
-    assert_eq!(validated(false).plan(), VolumeStep::BeginClosing { last: false });
+    assert_eq!(validated(false).plan(), VolumeStep::BeginClosing { last: None });
     assert_eq!(validated(true).plan(), open_with(&c1()));
     assert_eq!(
         row(Created, Some(Validate)).registered().handle("v-uid", false).plan(),
@@ -180,7 +180,7 @@ fn a_handle_that_was_made_before_its_controller_came_gets_it_before_ready() {
 #[test]
 fn a_ready_volume_that_was_never_attached_is_closed_for_its_first_controller() {
     let ready = |closing| row(Ready, Some(Validate)).handle("v-uid", closing).without_controller();
-    assert_eq!(ready(false).plan(), VolumeStep::BeginClosing { last: false });
+    assert_eq!(ready(false).plan(), VolumeStep::BeginClosing { last: None });
     assert_eq!(ready(true).plan(), open_with(&c1()));
     let mut switching = ready(true);
     switching.wanted_mode = Some(AccessMode::MultiNodeReader);
@@ -237,12 +237,12 @@ fn a_volume_that_was_adopted_without_a_caller_gets_one_when_its_driver_has_the_c
     attaches.attaches = true;
     assert_eq!(
         attaches.plan(),
-        VolumeStep::BeginClosing { last: false },
+        VolumeStep::BeginClosing { last: None },
         "first nobody uses it without being attached"
     );
     // By that its storage goes, when its PersistentVolume ends so.
     let mut goes = ready().deleted();
-    goes.handle.as_mut().unwrap().closing = true;
+    goes.handle.as_mut().unwrap().closed_for = Some(DeletionPolicy::Delete);
     goes.volume.spec.deletion_policy = Some(DeletionPolicy::Delete);
     assert_eq!(goes.plan(), VolumeStep::AssignDelete(Some(c1())), "although it was told no caller");
     goes.volume.spec.assignment.as_mut().unwrap().controller = Some(c1());

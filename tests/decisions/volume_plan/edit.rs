@@ -208,8 +208,9 @@ fn an_order_to_ask_follows_the_handle_and_ends_with_the_volume() {
     // The order may have taken the place of one whose call is running.
     let mut kept = row.deleted();
     kept.volume.spec.deletion_policy = Some(DeletionPolicy::Retain);
-    assert_eq!(kept.plan(), VolumeStep::BeginClosing { last: true });
-    kept.handle.as_mut().unwrap().closing = true;
+    assert_eq!(kept.plan(), closes(DeletionPolicy::Retain));
+    kept = kept.closed_for(DeletionPolicy::Retain);
+    kept.handle.as_mut().unwrap().controller = Some(c2());
     assert_eq!(kept.plan(), VolumeStep::Idle, "its agent says that none is");
     kept.volume.status.as_mut().unwrap().state = Deleted;
     assert_eq!(kept.plan(), VolumeStep::RemoveHandle);

@@ -168,11 +168,11 @@ fn a_lost_status_is_told_again_by_the_call_that_made_it() {
 #[test]
 fn the_lock_of_a_deleted_volume_outlives_its_call() {
     let left = |closing| {
-        let mut row = growing(Expand).handle("v-uid", closing).deleted();
+        let mut row = growing(Expand).owns(closing).deleted();
         row.volume.spec.deletion_policy = Some(DeletionPolicy::Retain);
         row
     };
-    assert_eq!(left(false).plan(), VolumeStep::BeginClosing { last: true });
+    assert_eq!(left(false).plan(), closes(DeletionPolicy::Retain));
     assert_eq!(left(true).plan(), VolumeStep::Idle);
     let mut ended = left(true);
     ended.volume.status.as_mut().unwrap().state = Deleted;
@@ -184,6 +184,6 @@ fn the_lock_of_a_deleted_volume_outlives_its_call() {
     let mut moved = left(true);
     moved.handle.as_mut().unwrap().controller = Some(c2());
     assert_eq!(moved.plan(), VolumeStep::RemoveHandle);
-    let deleting = growing(Expand).handle("v-uid", true).deleted();
+    let deleting = growing(Expand).closed().deleted();
     assert_eq!(deleting.plan(), VolumeStep::AssignDelete(Some(c1())), "the same agent, after its call");
 }

@@ -144,11 +144,11 @@ fn a_lost_status_is_told_again_by_the_call_that_made_it() {
 #[test]
 fn the_lock_of_a_deleted_volume_outlives_its_call() {
     let left = |closing| {
-        let mut row = changed(Modify).handle("v-uid", closing).deleted();
+        let mut row = changed(Modify).owns(closing).deleted();
         row.volume.spec.deletion_policy = Some(DeletionPolicy::Retain);
         row
     };
-    assert_eq!(left(false).plan(), VolumeStep::BeginClosing { last: true });
+    assert_eq!(left(false).plan(), closes(DeletionPolicy::Retain));
     assert_eq!(left(true).plan(), VolumeStep::Idle);
     let mut ended = left(true);
     ended.volume.status.as_mut().unwrap().state = Deleted;

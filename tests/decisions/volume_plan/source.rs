@@ -242,5 +242,5 @@ fn a_volume_waits_for_what_is_made_of_it() {
     row.copied_by = Some("Snapshot s".into());
     assert_eq!(row.plan(), VolumeStep::Wait(VolumeWaiting::Copied { by: "Snapshot s".into() }));
     row.copied_by = None;
-    assert_eq!(row.plan(), VolumeStep::BeginClosing { last: true });
+    assert_eq!(row.plan(), closes(DeletionPolicy::Delete));
 }
