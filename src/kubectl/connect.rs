@@ -6,6 +6,7 @@ use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use super::args::ReachArgs;
 use super::error::KubectlError;
 use super::scene::Scope;
+use crate::k8s::client::client_of;
 
 /// A connection, and the namespaces that count.
 pub(super) struct Cluster {
@@ -56,7 +57,7 @@ pub(super) async fn connect(args: &ReachArgs) -> Result<Cluster, KubectlError> {
     };
     let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     Ok(Cluster {
-        client: Client::try_from(config).map_err(KubectlError::BadConfig)?,
+        client: client_of(config).map_err(KubectlError::BadConfig)?,
         moor_namespace: args.moor_namespace.clone(),
         namespace,
         is_named: args.namespace.is_some(),

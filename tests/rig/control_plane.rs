@@ -321,5 +321,5 @@ fn client_of(port: u16, token: &str) -> Client {
     config.accept_invalid_certs = true;
     config.default_retry = false;
     config.read_timeout = None;
-    Client::try_from(config).unwrap()
+    moor::k8s::client::client_of(config).unwrap()
 }
