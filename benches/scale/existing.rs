@@ -32,7 +32,7 @@ const LOOK_AT_ALL: Duration = Duration::from_secs(60);
 /// were just started again.
 pub async fn add(cluster: &Arc<Cluster>, more: usize, at_once: usize, idle_for: Duration) -> Value {
     cluster.run(None);
-    warm_up(cluster).await;
+    warm_up(cluster, None).await;
     let load = |objects| Load { objects, at_once, one_by_one: false };
     let mut objects = chains(cluster, more);
     one_phase(cluster, Phase::MakeVolumes, load(more), None, &mut objects).await;
@@ -117,6 +117,7 @@ async fn idle(cluster: &Cluster, time: Duration) -> Value {
         "seconds": time.as_secs(),
         "cpuMilliseconds": cpu,
         "requests": cost::to_json(&cost::difference(&before.taken, &after.taken)),
+        "refusedRequests": cost::to_json(&cost::difference(&before.refused, &after.refused)),
         "etcdBytes": after.etcd_bytes - before.etcd_bytes,
     })
 }
@@ -144,11 +145,15 @@ async fn restart(cluster: &Cluster) -> Value {
     let cpu = cluster.cpu();
     let after = cluster.counters().await;
     let requests = cost::difference(&before.taken, &after.taken);
-    let writes: Requests = requests.iter().filter(|((verb, _), _)| cost::is_write(verb)).map(clone).collect();
+    let refused = cost::difference(&before.refused, &after.refused);
+    let writes = |of: &Requests| -> Requests {
+        of.iter().filter(|((verb, _), _)| cost::is_write(verb)).map(clone).collect()
+    };
     json!({
         "secondsUntilAllAreReady": ready,
         "cpuMilliseconds": {"controller": cpu["controller"], "agents": cpu["agents"]},
-        "ownWrites": cost::to_json(&writes),
+        "ownWrites": cost::to_json(&writes(&requests)),
+        "ownRefusedWrites": cost::to_json(&writes(&refused)),
         "ownCallsThatChange": plugin::changes() - calls_before,
         "requests": cost::to_json(&requests),
     })

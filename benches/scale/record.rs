@@ -96,7 +96,7 @@ pub async fn record(cluster: &Arc<Cluster>) -> Script {
     }
     cluster.run(Some(&kubeconfigs));
     // What is written only once, for the first object of all, is not the objects'.
-    warm_up(cluster).await;
+    warm_up(cluster, None).await;
     let mut script = Script::new();
     for node in cluster.nodes.iter().take(2) {
         let mut samples = Vec::new();

@@ -159,22 +159,23 @@ pub type Round = BTreeMap<Phase, Figures>;
 /// A round by moor, whose processes are started for it and have ended afterwards.
 pub async fn by_moor(cluster: &Arc<Cluster>, load: Load) -> Round {
     cluster.run(None);
-    warm_up(cluster).await;
+    warm_up(cluster, None).await;
     let round = each_phase(cluster, &Phase::ALL, load, None).await;
     cluster.stop().await;
     round
 }
 
 /// Has moor, which has just been started, take one claim on each node through all phases: afterwards its processes lead,
-/// know their plugin, and heed everybody.
-pub async fn warm_up(cluster: &Arc<Cluster>) {
+/// know their plugin, and heed everybody. The bare client does the same: afterwards each of its clients has a connection.
+pub async fn warm_up(cluster: &Arc<Cluster>, bare: Option<&Arc<Client>>) {
     let objects = cluster.nodes.len();
     let load = Load { objects, at_once: objects, one_by_one: false };
-    each_phase(cluster, &Phase::PARTS, load, None).await;
+    each_phase(cluster, &Phase::PARTS, load, bare).await;
 }
 
 /// A round by the bare client. None of moor's processes runs, since they would do its work.
 pub async fn by_bare_client(cluster: &Arc<Cluster>, load: Load, client: &Arc<Client>) -> Round {
+    warm_up(cluster, Some(client)).await;
     each_phase(cluster, &Phase::ALL, load, Some(client)).await
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 
 from e2e.cluster import Problem, down, packages, say, up
 from e2e.cluster import install as installation
@@ -65,7 +66,14 @@ def _run(arguments: argparse.Namespace) -> int:
             down()
     _JSON.parent.mkdir(exist_ok=True)
     judged = [limit.judge(figures) for limit in limits(arguments.at_once)]
-    found = {"figures": [_as_json(each, figures) for each in figures], "limits": judged}
+    commit = subprocess.run(
+        ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    )
+    found = {
+        "commit": commit.stdout.strip(),
+        "figures": [_as_json(each, figures) for each in figures],
+        "limits": judged,
+    }
     _JSON.write_text(json.dumps(found, indent=2) + "\n")
     _print(figures)
     _print_limits(judged)

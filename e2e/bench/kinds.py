@@ -57,7 +57,7 @@ NOW, LATE = "bench-now", "bench-late"
 KINDS = (
     Kind("none", "without a volume"),
     Kind("floor", "Bound PVC, driver at kubelet without moor", driver=DIRECT),
-    Kind("mount", "Bound PVC, the same driver by moor", driver=SERVED, used=True),
+    Kind("mount", "Bound PVC, used before, the same driver by moor", driver=SERVED, used=True),
     Kind("first", "the same, first Pod of a static PV", driver=SERVED),
     Kind("loop", "Bound PVC, loop driver (attach, first mkfs)", storage_class=NOW),
     Kind("late", "first Pod of a late-binding PVC, loop driver", storage_class=LATE),

@@ -48,10 +48,10 @@ def limits(at_once: int) -> list[Limit]:
     """The promises, of one Pod and of this many at once."""
     over_none = [
         limit
-        for kind in ("mount", "loop")
+        for kind in ("mount", "first", "loop")
         for limit in (
             Limit(kind, 1, "none", "median", " s", 0.5, _median),
-            Limit(kind, at_once, "none", "median", " s", 1.5, _median),
+            Limit(kind, at_once, "none", "median", " s", 0.5, _median),
             Limit(kind, 1, "none", "API writes", "", 6, _writes),
         )
     ]

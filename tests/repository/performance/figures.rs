@@ -151,12 +151,19 @@ pub fn is_write(request: &str) -> bool {
     ["POST", "PUT", "PATCH", "DELETE"].iter().any(|verb| request.starts_with(verb))
 }
 
-/// Writes of a round per object, or reads.
+/// Writes of a round per object that were taken, or reads that found something.
 pub fn requests(round: &Value, writes: bool) -> f64 {
-    let requests = round["requestsPerObject"].as_object().unwrap().iter();
-    requests
-        .filter(|(request, _)| is_write(request) == writes)
-        .fold(0.0, |sum, (_, count)| sum + middle(count))
+    sum(&round["requestsPerObject"], |request| is_write(request) == writes)
+}
+
+/// Requests of a round per object that were not answered with success.
+pub fn refused(round: &Value) -> f64 {
+    sum(&round["refusedRequestsPerObject"], |_| true)
+}
+
+fn sum(requests: &Value, counts: impl Fn(&str) -> bool) -> f64 {
+    let requests = requests.as_object().unwrap().iter().filter(|(request, _)| counts(request));
+    requests.fold(0.0, |sum, (_, count)| sum + middle(count))
 }
 
 /// Milliseconds of CPU time of one part per object.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::figures::{Figures, PARTS, PHASES, Who, cpu, middle, requests, spread};
+use super::figures::{Figures, PARTS, PHASES, Who, cpu, middle, refused, requests, spread};
 use super::targets::TARGETS;
 
 /// A table of figures, as Markdown.
@@ -186,7 +186,7 @@ fn costs(figures: &Figures) -> String {
         line.extend(PARTS.map(|part| format!("{:.1}", cpu(moor, part))));
         line.extend(PARTS[2..].iter().map(|part| format!("{:.1}", cpu(bare, part))));
         line.extend([moor, bare].map(|round| format!("{:.1}", requests(round, true))));
-        line.push(format!("{:.1}", requests(moor, false)));
+        line.extend([requests(moor, false), refused(moor)].map(|count| format!("{count:.1}")));
         line.extend(
             [moor, bare].map(|round| format!("{:.1}", middle(&round["etcdBytesPerObject"]) / 1024.0)),
         );
@@ -205,6 +205,7 @@ fn costs(figures: &Figures) -> String {
         "writes",
         "bare: writes",
         "reads",
+        "refused",
         "etcd KiB",
         "bare: etcd KiB",
     ];
@@ -253,6 +254,7 @@ fn beside(figures: &Figures) -> String {
                 idle["seconds"]
             ),
             format!("{:.0} in {} s", idle["cpuMilliseconds"]["agents"].as_f64().unwrap(), idle["seconds"]),
+            seconds(&of["restartOfOne"]["controllerSeconds"]),
             seconds(&restart["secondsUntilAllAreReady"]),
             seconds(&of["secondsUntilANewClaimIsReady"]),
         ])
@@ -264,7 +266,8 @@ fn beside(figures: &Figures) -> String {
         "largest agent MiB",
         "idle: controller ms",
         "idle: all agents ms",
-        "ready after `kill -9`, s",
+        "the controller ready after `kill -9`, s",
+        "all, after `kill -9` of all, s",
         "a new claim Ready, s",
     ];
     let [controller, agent] =
@@ -339,5 +342,23 @@ fn writes(figures: &Figures) -> String {
     };
     let heads: Vec<_> =
         ["phase", "write"].into_iter().chain(variants.iter().map(|name| name.as_str())).collect();
-    table(&heads, writes.iter().map(line))
+    let of_phase = |phase: &str| {
+        let of_it = || writes.iter().filter(|write| write["phase"] == phase);
+        let sum = |variant: &&String| {
+            let costs = of_it().map(|write| middle(&write["variants"][variant.as_str()]["cpuMilliseconds"]));
+            format!("{:.1}", costs.sum::<f64>())
+        };
+        let all = [phase.to_owned(), "**all of these**".to_owned()];
+        of_it()
+            .map(line)
+            .chain([all.into_iter().chain(variants.iter().map(sum)).collect()])
+            .collect::<Vec<_>>()
+    };
+    table(
+        &heads,
+        PHASES
+            .iter()
+            .filter(|phase| writes.iter().any(|w| w["phase"] == **phase))
+            .flat_map(|phase| of_phase(phase)),
+    )
 }

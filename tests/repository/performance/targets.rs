@@ -124,7 +124,10 @@ fn idle(figures: &Figures) -> Option<(String, bool)> {
     if last < 50_000 || idle["seconds"].as_u64()? < 600 {
         return None;
     }
-    let writes = idle["requests"].as_object()?.iter().filter(|(request, _)| is_write(request));
+    // One that was refused was tried.
+    let all =
+        [&idle["requests"], &idle["refusedRequests"]].into_iter().filter_map(Value::as_object).flatten();
+    let writes = all.filter(|(request, _)| is_write(request));
     let found: Vec<_> = writes.map(|(request, count)| format!("{request} {count}")).collect();
     let said = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
     Some((format!("{said} in {} s beside {last} claims", idle["seconds"]), found.is_empty()))
@@ -165,8 +168,9 @@ fn restart(figures: &Figures) -> Option<(String, bool)> {
 
 /// Writes when all processes are started again and nothing is asked of them.
 fn written_at_restart(figures: &Figures) -> Option<(String, bool)> {
-    let writes = figures.beside(10_000)?["restart"]["ownWrites"].as_object()?;
-    let found: f64 = writes.values().filter_map(Value::as_f64).sum::<f64>() + 0.0;
+    let restart = &figures.beside(10_000)?["restart"];
+    let all = [&restart["ownWrites"], &restart["ownRefusedWrites"]].into_iter().filter_map(Value::as_object);
+    let found: f64 = all.flat_map(serde_json::Map::values).filter_map(Value::as_f64).sum::<f64>() + 0.0;
     Some((format!("{found:.0}"), found == 0.0))
 }
 
