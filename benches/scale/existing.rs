@@ -42,13 +42,15 @@ pub async fn add(cluster: &Arc<Cluster>, more: usize, at_once: usize, idle_for: 
         let claims = objects.len();
         until_ready(cluster.stand_by()).await;
         let making = one_phase(cluster, Phase::MakeClaims, load(claims), None, &mut objects);
-        let (figures, in_flight) = tokio::join!(making, lose_leader(cluster, claims / 3));
+        let (figures, (in_flight, led)) = tokio::join!(making, lose_leader(cluster, claims / 3));
         let silence = cluster.claims.silence().as_secs_f64();
         let [requests, refused] = [&figures.taken, &figures.refused].map(cost::to_json);
         // What the killed leader had under way may be counted among the refused although it was taken.
         leader_lost = json!({
             "claimsInFlight": in_flight,
+            "secondsUntilAnotherLeads": led,
             "secondsWithoutAClaim": silence,
+            "callsThatChangePerClaim": figures.calls,
             "requestsPerClaim": requests,
             "refusedRequestsPerClaim": refused,
         });
@@ -72,11 +74,20 @@ pub async fn add(cluster: &Arc<Cluster>, more: usize, at_once: usize, idle_for: 
 }
 
 /// The controller that stands by takes the place of the one that is killed when so many claims are Ready. Returns how many are on
-/// their way.
-async fn lose_leader(cluster: &Cluster, ready: usize) -> usize {
+/// their way, and after how many seconds another one led.
+async fn lose_leader(cluster: &Cluster, ready: usize) -> (usize, f64) {
     let in_flight = cluster.claims.until_there_are(Goal::Ready, ready).await;
+    let leases = leases(cluster);
+    let leader = async || leases.get(CONTROLLER_LEASE).await.unwrap().spec.unwrap().holder_identity;
+    let lost = leader().await;
     cluster.kill_leader();
-    in_flight
+    let killed = Instant::now();
+    until("no other controller leads", async || leader().await != lost).await;
+    (in_flight, killed.elapsed().as_secs_f64())
+}
+
+fn leases(cluster: &Cluster) -> Api<Lease> {
+    Api::namespaced(cluster.control_plane.admin.clone(), NAMESPACE)
 }
 
 /// What the processes have now, of the agents the one in the middle and the one that has most.
@@ -162,7 +173,7 @@ async fn restart(cluster: &Cluster) -> Value {
 /// Waits until a controller has renewed the leader's Lease since then. One that does not lead yet writes nothing, and that would say
 /// nothing of one that leads.
 async fn until_one_leads(cluster: &Cluster, since: Timestamp) {
-    let leases: Api<Lease> = Api::namespaced(cluster.control_plane.admin.clone(), NAMESPACE);
+    let leases = leases(cluster);
     let renewed = async || leases.get(CONTROLLER_LEASE).await.unwrap().spec?.renew_time;
     until("no controller leads", async || renewed().await.is_some_and(|renewed| renewed.0 > since)).await;
 }

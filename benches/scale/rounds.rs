@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::bare::{Chain, Client};
 use crate::cluster::Cluster;
 use crate::cost::{self, Requests};
-use crate::plugin::DRIVER;
+use crate::plugin::{self, DRIVER};
 use crate::rig;
 use crate::watch::{self, Goal, Observer};
 
@@ -129,6 +129,8 @@ pub struct Figures {
     pub taken: Requests,
     /// Requests that did not.
     pub refused: Requests,
+    /// Calls of the plugin that change something.
+    pub calls: f64,
     pub etcd_bytes: f64,
 }
 
@@ -148,6 +150,7 @@ impl Figures {
             "cpuMillisecondsPerObject": self.cpu,
             "requestsPerObject": cost::to_json(&self.taken),
             "refusedRequestsPerObject": cost::to_json(&self.refused),
+            "callsThatChangePerObject": self.calls,
             "etcdBytesPerObject": self.etcd_bytes,
         })
     }
@@ -222,7 +225,7 @@ pub async fn one_phase(
 ) -> Figures {
     let observer = phase.observer(cluster);
     let before = cluster.counters().await;
-    let cpu_before = cluster.cpu();
+    let (cpu_before, calls_before) = (cluster.cpu(), plugin::changes());
     let started = Instant::now();
     observer.begin(phase.goals());
     let walks = std::mem::take(chains).into_iter().map(|chain| {
@@ -247,7 +250,7 @@ pub async fn one_phase(
     assert_eq!(latencies.len(), load.objects, "each object reaches its goal once");
 
     #[allow(clippy::cast_precision_loss, reason = "counts of objects")]
-    let objects = load.objects as f64;
+    let (objects, calls) = (load.objects as f64, (plugin::changes() - calls_before) as f64);
     let per_object = |before: &Requests, after: &Requests| {
         cost::difference(before, after).into_iter().map(|(key, count)| (key, count / objects)).collect()
     };
@@ -258,6 +261,7 @@ pub async fn one_phase(
         cpu: cpu_after.iter().map(|(part, now)| (*part, (now - cpu_before[part]) / objects)).collect(),
         taken: per_object(&before.taken, &after.taken),
         refused: per_object(&before.refused, &after.refused),
+        calls: calls / objects,
         etcd_bytes: (after.etcd_bytes - before.etcd_bytes) / objects,
     }
 }

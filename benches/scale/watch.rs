@@ -249,6 +249,14 @@ pub async fn as_moor_has(cluster: &Cluster) -> JoinSet<()> {
     for kind in ["volumes", "volumehandles", "volumeclaims", "attachments"] {
         hold(&mut held, controller, path(kind), String::new()).await;
     }
+    // The agent that makes the calls of the driver's Controller service has more.
+    let caller = &cluster.nodes[0];
+    for (kind, field) in
+        [("volumes", "spec.assignment.controller.agent"), ("attachments", "spec.controller.agent")]
+    {
+        let selector = format!("&fieldSelector={field}%3D{caller}");
+        hold(&mut held, &cluster.actors[caller].client, path(kind), selector).await;
+    }
     for node in &cluster.nodes {
         let agent = &cluster.actors[node].client;
         for (kind, field) in [("volumeclaims", "spec.assignment.nodeName"), ("attachments", "spec.nodeName")]

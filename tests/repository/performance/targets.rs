@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::figures::{Figures, PARTS, PHASES, Who, cpu, is_write, middle, requests};
+use super::figures::{Figures, PARTS, PHASES, Who, cpu, is_write, middle, requests, spread};
 
 /// One thing that is asked for.
 pub struct Target {
@@ -145,6 +145,19 @@ fn silence(figures: &Figures) -> Option<(String, bool)> {
     Some((format!("{found:.1} s, with {} on their way", lost["claimsInFlight"]), found <= 15.0))
 }
 
+fn succession(figures: &Figures) -> Option<(String, bool)> {
+    let found = leader_lost(figures)?["secondsUntilAnotherLeads"].as_f64()?;
+    Some((format!("{found:.1} s"), found <= 15.0))
+}
+
+/// Calls of the plugin that change something, for a claim that is made while the leader is lost and for one of a round.
+fn called_once(figures: &Figures) -> Option<(String, bool)> {
+    let found = leader_lost(figures)?["callsThatChangePerClaim"].as_f64()?;
+    let round = at_once(figures, Who::Moor, least(figures), "make claims")?;
+    let [otherwise, ..] = round.get("callsThatChangePerObject").map(spread)?;
+    Some((format!("{found:.3}, and {otherwise:.3} otherwise"), found < otherwise + 0.001))
+}
+
 fn granted_once(figures: &Figures) -> Option<(String, bool)> {
     let requests = &leader_lost(figures)?["requestsPerClaim"];
     let [locks, grants] =
@@ -270,6 +283,16 @@ pub const TARGETS: &[Target] = &[
         what: "locks and grants that the API server took meanwhile, per claim",
         asked: "≤ 1",
         found: granted_once,
+    },
+    Target {
+        what: "calls of the plugin that change something meanwhile, per claim",
+        asked: "as many as otherwise",
+        found: called_once,
+    },
+    Target {
+        what: "time from that `kill -9` until another controller leads",
+        asked: "≤ 15 s",
+        found: succession,
     },
     Target {
         what: "CPU time of all for a claim made and deleted, beside 50,000 claims and beside 1,000",
