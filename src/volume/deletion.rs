@@ -121,56 +121,26 @@ fn deleter(seen: &Seen<'_>) -> Option<ControllerRef> {
 /// What is left to do for a Volume that is to be deleted and has no VolumeHandle, or none of its own. `heir` is who takes its
 /// call over, if that is due.
 fn delete_unlocked(seen: &Seen<'_>, storage_goes: bool, heir: Option<ControllerRef>) -> VolumeStep {
-    let operation = seen.volume.spec.assignment.as_ref().map(|a| a.operation);
-    match (operation, seen.volume.state()) {
-        (Some(VolumeOperation::Create), VolumeState::Pending) => {
-            open_call(seen, VolumeOperation::Create, heir)
-        }
-        // Made but not locked yet: without the lock another Volume could be using the same storage.
-        (
-            Some(
-                VolumeOperation::Create
-                | VolumeOperation::Validate
-                | VolumeOperation::Adopt
-                | VolumeOperation::Expand
-                | VolumeOperation::Modify
-                | VolumeOperation::Revalidate,
-            ),
-            VolumeState::Created | VolumeState::Ready,
-        ) if storage_goes && (seen.handle.is_none() || !seen.same_driver) => {
+    let Some(operation) = seen.volume.spec.assignment.as_ref().map(|a| a.operation) else {
+        return VolumeStep::FreeVolume;
+    };
+    let is_ordered = operation == VolumeOperation::Delete;
+    match seen.volume.state() {
+        VolumeState::Pending if operation == VolumeOperation::Create => open_call(seen, operation, heir),
+        // Its agent makes no call without the lock: one that was removed by hand is made again, and closed.
+        VolumeState::Created | VolumeState::Ready if is_ordered && seen.handle.is_none() => {
             lock(seen, VolumeStep::MakeHandle)
         }
-        // Its agent makes no call without the lock: one that was removed by hand is made again, and closed.
-        (Some(VolumeOperation::Delete), VolumeState::Ready | VolumeState::Created)
-            if seen.handle.is_none() =>
+        VolumeState::Created | VolumeState::Ready if is_ordered => wait_for_caller(seen),
+        // Made but not locked yet: without the lock another Volume could be using the same storage.
+        VolumeState::Created | VolumeState::Ready
+            if storage_goes && (seen.handle.is_none() || !seen.same_driver) =>
         {
             lock(seen, VolumeStep::MakeHandle)
         }
-        (Some(VolumeOperation::Delete), VolumeState::Ready | VolumeState::Created) => wait_for_caller(seen),
         // The driver has nothing of it, or what it has stays or is another's.
-        (None, _)
-        | (
-            Some(
-                VolumeOperation::Create
-                | VolumeOperation::Validate
-                | VolumeOperation::Adopt
-                | VolumeOperation::Expand
-                | VolumeOperation::Modify
-                | VolumeOperation::Revalidate,
-            ),
-            VolumeState::Created | VolumeState::Ready,
-        )
-        | (
-            Some(
-                VolumeOperation::Validate
-                | VolumeOperation::Adopt
-                | VolumeOperation::Expand
-                | VolumeOperation::Modify
-                | VolumeOperation::Revalidate
-                | VolumeOperation::Delete,
-            ),
-            VolumeState::Pending,
-        )
-        | (Some(_), VolumeState::Deleted) => VolumeStep::FreeVolume,
+        VolumeState::Pending | VolumeState::Created | VolumeState::Ready | VolumeState::Deleted => {
+            VolumeStep::FreeVolume
+        }
     }
 }
