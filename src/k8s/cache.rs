@@ -194,12 +194,14 @@ impl<K: Cached> Cache<K> {
     /// Takes in the response to an own write or live read, so that the next pass sees it before the
     /// watch delivers it. A response that shows the end of the object (being deleted, no finalizers) removes it.
     ///
-    /// One that no feeding watch selects is left out: no event would take it out again, and it would stay for ever. Nor
-    /// does it remove what is known of the object: it may be older than what a watch has delivered, and the watch that
-    /// selected the object tells of its leaving.
+    /// One that no feeding watch selects is left out: no event would take it out again, and it would stay for ever. What is known
+    /// of it leaves, if that is older: whoever was refused a write would plan the same on it until its watch told.
     pub fn apply(&self, object: K) {
         if self.selects(&object) {
             self.put(object, Origin::Own);
+        } else {
+            let change = self.store.write().outgrow(object.meta());
+            self.notify(change);
         }
     }
 

@@ -4,7 +4,8 @@
 //! - the newest resourceVersion of a UID wins, whoever delivers it;
 //! - another UID under a known name means that the old object is gone and a new one is there;
 //! - an object leaves when it is in none of the streams, and the resourceVersion at which it left is
-//!   remembered, so that the late response of an earlier write cannot bring it back.
+//!   remembered, so that the late response of an earlier write cannot bring it back. A stream can: it tells in order,
+//!   and one that was behind has what left the selection of another, or tells of its end in its turn.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -58,6 +59,16 @@ pub(super) enum Origin {
     Stream(u8),
     /// The response to a write or a live read of our own.
     Own,
+}
+
+impl Origin {
+    /// Whether what it says of an object that left at a version says nothing of what became of it then.
+    fn is_older_than(self, version: u64, left: u64) -> bool {
+        match self {
+            Self::Stream(_) => left == u64::MAX,
+            Self::Own => version <= left,
+        }
+    }
 }
 
 /// What happened to one object: before and after.
@@ -138,7 +149,7 @@ impl<K: Resource> Store<K> {
         let Some(uid) = meta.uid.as_deref() else { return Vec::new() };
         let version = version(meta);
         self.highest = self.highest.max(version);
-        if self.tombstones.left_at.get(uid).is_some_and(|left| version <= *left) {
+        if self.tombstones.left_at.get(uid).is_some_and(|left| origin.is_older_than(version, *left)) {
             return Vec::new();
         }
         if finished(meta) {
@@ -235,6 +246,13 @@ impl<K: Resource> Store<K> {
             }
         }
         left.iter().filter_map(|object| self.bury(uid_of(object.meta()), version)).collect()
+    }
+
+    /// An answer shows an object that no stream selects any more.
+    pub fn outgrow(&mut self, meta: &ObjectMeta) -> Option<Change<K>> {
+        let (uid, version) = (meta.uid.as_deref()?, version(meta));
+        let is_news = self.entries[self.slot_of(uid)?].version < version;
+        if is_news { self.bury(uid, version) } else { None }
     }
 
     /// Removes a UID for good: a live GET has shown that it is gone.

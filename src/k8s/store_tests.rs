@@ -87,6 +87,37 @@ fn what_left_a_selection_may_come_back_with_a_newer_version() {
     assert_eq!(versions(&store.put(object("v", "u1", 9), A)), [(None, Some(9))]);
 }
 
+/// A write that takes an object out of one selection is news of it in the other, and so is whatever comes before a LIST that lacks it.
+#[test]
+fn what_left_one_stream_is_there_when_the_other_one_catches_up() {
+    for left in [7, 100] {
+        let mut store = Store::new(2);
+        store.put(object("v", "u1", 5), A);
+        if left == 7 {
+            store.leave(&meta("v", "u1", left), 0);
+        } else {
+            store.listed(&uids(&[]), left, 0);
+        }
+        assert_eq!(known(&store, "v"), None);
+        assert_eq!(versions(&store.put(object("v", "u1", 7), Origin::Own)), [], "it may be late");
+        assert_eq!(versions(&store.put(object("v", "u1", 7), B)), [(None, Some(7))]);
+        assert_eq!(versions(&store.leave(&meta("v", "u1", 109), 1)), [(Some(7), None)]);
+    }
+}
+
+/// What a watch has told is newer.
+#[test]
+fn an_answer_that_no_stream_selects_ends_what_is_older() {
+    let mut store = Store::new(1);
+    store.put(object("v", "u1", 5), A);
+    assert!(store.outgrow(&meta("v", "u1", 5)).is_none());
+    assert!(store.outgrow(&meta("w", "u2", 9)).is_none());
+    assert_eq!(known(&store, "v"), Some(5));
+    assert_eq!(versions(&Vec::from_iter(store.outgrow(&meta("v", "u1", 6)))), [(Some(5), None)]);
+    assert_eq!(versions(&store.put(object("v", "u1", 6), Origin::Own)), []);
+    assert_eq!(versions(&store.put(object("v", "u1", 8), A)), [(None, Some(8))]);
+}
+
 #[test]
 fn a_uid_confirmed_gone_never_comes_back() {
     let mut store = Store::new(1);

@@ -52,17 +52,30 @@ async fn what_was_written_is_in_the_cache() {
     assert_eq!(server.asked().len(), 1);
 }
 
-/// Neither the answer of a write nor what a conflict has shown: no event would take it out again.
+/// Neither the answer of a write nor what a conflict has shown: no event would take it out again. Nor does what was there before
+/// stay, on which the same would be planned.
 #[tokio::test]
-async fn what_no_watch_selects_does_not_enter_the_cache() {
+async fn what_no_watch_selects_is_not_in_the_cache() {
     let elsewhere = || json_of(&claim("9", "w"));
-    let (_, writer, cache) = scripted(vec![elsewhere(), Answer::Error(409, "Conflict"), elsewhere()]).await;
+    for refused in [false, true] {
+        let conflict = refused.then_some(Answer::Error(409, "Conflict"));
+        let answers = conflict.into_iter().chain([elsewhere()]).collect();
+        let (_, writer, cache) = scripted(answers).await;
+        let cache = cache.with_selection("v", |claim, volume| claim.spec.volume_name == volume);
+        let written = writer.update_status(&cache, &claim("7", "v"), &taken()).await;
+        assert_eq!(matches!(written, Err(ApiError::Conflict(_))), refused, "{written:?}");
+        assert_eq!(version(&cache), None);
+    }
+}
+
+/// Its watch has told more of it than the answer.
+#[tokio::test]
+async fn what_came_back_stays_in_the_cache() {
+    let (_, writer, cache) = scripted(vec![json_of(&claim("9", "w"))]).await;
     let cache = cache.with_selection("v", |claim, volume| claim.spec.volume_name == volume);
+    cache.apply(claim("10", "v"));
     assert!(writer.update_status(&cache, &claim("7", "v"), &taken()).await.unwrap());
-    assert_eq!(version(&cache).as_deref(), Some("7"), "its watch says that it has left");
-    let written = writer.update_status(&cache, &claim("7", "v"), &taken()).await;
-    assert!(matches!(written, Err(ApiError::Conflict(_))));
-    assert_eq!(version(&cache).as_deref(), Some("7"));
+    assert_eq!(version(&cache).as_deref(), Some("10"));
 }
 
 #[tokio::test]
