@@ -205,6 +205,17 @@ impl<K: Cached> Cache<K> {
         }
     }
 
+    /// What is known by now of an object that was read live and taken in. Nothing if it has ended since, or has left what the watches
+    /// select; one that they do not select is as it was read.
+    #[must_use]
+    pub fn newest(&self, read: &Arc<K>) -> Option<Arc<K>> {
+        match self.by_uid(read.meta().uid.as_deref().unwrap_or_default()) {
+            Some(known) if version(known.meta()) >= version(read.meta()) => Some(known),
+            None if self.selects(read) => None,
+            Some(_) | None => Some(read.clone()),
+        }
+    }
+
     /// Removes an object that a live GET did not find, or found under another UID. It never comes back.
     pub fn remove_confirmed(&self, uid: &str) {
         let change = self.store.write().bury(uid, u64::MAX);

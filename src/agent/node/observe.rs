@@ -4,12 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 
-use kube::Resource;
-
 use super::pass::Pass;
 use super::presume::target_of;
 use super::report::{Wait, left};
-use super::view::{View, version};
+use super::view::View;
 use crate::agent::caches::{BY_ATTACHMENT, BY_HANDLE};
 use crate::agent::context::Agent;
 use crate::agent::host::error::HostError;
@@ -22,6 +20,8 @@ use crate::attachment::AttachmentSeen;
 use crate::attachment::node_side::{LiveAttachment, Seen};
 use crate::attachment::record::Done;
 use crate::claim::ClaimSeen;
+use crate::k8s::Cache;
+use crate::k8s::cache::Cached;
 
 impl Pass {
     /// Looks. What the mounts contradict in a record is corrected first.
@@ -38,13 +38,13 @@ impl Pass {
         for stored in stored.values_mut() {
             self.see_flags(stored, &mounted, &claims, &attachments).await;
         }
-        let live = self.live.iter().map(|(uid, found)| {
-            let seen = found.as_ref().map_or(LiveAttachment::Gone, |found| {
-                // The cache may have become newer than what was read.
-                let newest = attachments.get(uid).unwrap_or(found);
-                LiveAttachment::Present(AttachmentSeen::of(newest))
-            });
-            (uid.clone(), seen)
+        let live = self.live.iter().filter_map(|(uid, found)| {
+            let seen = match found {
+                None => LiveAttachment::Gone,
+                // One that has ended since it was read is to be read again.
+                Some(_) => LiveAttachment::Present(AttachmentSeen::of(attachments.get(uid)?)),
+            };
+            Some((uid.clone(), seen))
         });
         let gone = self.live_claims.iter().filter(|(_, found)| found.is_none());
         let unreadable = agent.records.unreadable();
@@ -177,18 +177,11 @@ impl Pass {
 
     /// Attachments of the handle on this node: the newer of cache and live read.
     fn attachments(&self) -> HashMap<AttachmentUid, Arc<Attachment>> {
-        let cached = self.agent.caches.attachments.by_index(BY_HANDLE, &self.handle);
-        let mine = cached.into_iter().filter(|a| a.spec.node_name == self.agent.node_name);
-        let mut found: HashMap<AttachmentUid, Arc<Attachment>> =
-            mine.map(|a| (AttachmentUid::of(&a.metadata), a)).collect();
-        for (uid, live) in &self.live {
-            match live {
-                None => {
-                    found.remove(uid);
-                }
-                Some(live) => insert_newer(&mut found, uid, live),
-            }
-        }
+        let cache = &self.agent.caches.attachments;
+        let mine = cache.by_index(BY_HANDLE, &self.handle).into_iter();
+        let mine = mine.filter(|a| a.spec.node_name == self.agent.node_name);
+        let mut found = mine.map(|a| (AttachmentUid::of(&a.metadata), a)).collect();
+        take_in_read(&mut found, &self.live, cache);
         found
     }
 
@@ -244,22 +237,22 @@ impl Pass {
         let cached = assigned.chain(recorded).chain(named);
         let mut found: HashMap<ClaimUid, Arc<VolumeClaim>> =
             cached.map(|c| (ClaimUid::of(&c.metadata), c)).collect();
-        for (uid, live) in &self.live_claims {
-            match live {
-                None => {
-                    found.remove(uid);
-                }
-                Some(live) => insert_newer(&mut found, uid, live),
-            }
-        }
+        take_in_read(&mut found, &self.live_claims, &agent.caches.claims);
         found
     }
 }
 
-fn insert_newer<U: Clone + Eq + Hash, K: Resource>(found: &mut HashMap<U, Arc<K>>, uid: &U, live: &Arc<K>) {
-    let cached = found.get(uid).map_or(0, |object| version(&**object));
-    if version(&**live) > cached {
-        found.insert(uid.clone(), live.clone());
+/// Brings what was read live among what the cache has: the newer of the two, and none of what has ended since.
+fn take_in_read<U: Clone + Eq + Hash, K: Cached>(
+    found: &mut HashMap<U, Arc<K>>,
+    read: &HashMap<U, Option<Arc<K>>>,
+    cache: &Cache<K>,
+) {
+    for (uid, read) in read {
+        match read.as_ref().and_then(|read| cache.newest(read)) {
+            Some(newest) => found.insert(uid.clone(), newest),
+            None => found.remove(uid),
+        };
     }
 }
 

@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::pass::Pass;
+use super::worker::work;
 use crate::agent::attach::audits::Audits;
 use crate::agent::caches::Caches;
 use crate::agent::calls::attempt::{Due, NotDone, Word};
@@ -33,19 +34,19 @@ use crate::agent::host::targets::Targets;
 use crate::agent::kubelet::served::Served;
 use crate::agent::orphans::known::Orphans;
 use crate::agent::queues::Queues;
-use crate::agent::records::store::Records;
+use crate::agent::records::store::{Records, Stored};
 use crate::agent::restore::settling::Settling;
 use crate::api::conditions::Reason;
-use crate::api::{ClaimUid, VolumeClaim};
+use crate::api::{Attachment, AttachmentUid, ClaimUid, VolumeClaim};
 use crate::attachment::node_side::Seen;
 use crate::attachment::record::Record;
 use crate::csi::{Deadlines, Rpc};
 use crate::heartbeat::lease::DURATION;
 use crate::heartbeat::{History, Renewal};
-use crate::k8s::Writer;
 use crate::k8s::events::{Recorder, Role};
 use crate::k8s::lease::ApiLeases;
 use crate::k8s::scripted_tests::{Answer, Scripted};
+use crate::k8s::{Next, Writer};
 use crate::metrics::Metrics;
 use crate::plugin::workload::Directories;
 
@@ -174,6 +175,81 @@ async fn a_call_is_not_begun_on_what_was_read_before_a_silence() {
     assert!(!is_begun(&pass).await);
     pass.term = None;
     assert!(!is_begun(&pass).await);
+}
+
+/// An Attachment of the pass's VolumeHandle.
+fn attachment() -> Attachment {
+    let mut attachment = Attachment::default();
+    attachment.metadata.name = Some("a".into());
+    attachment.metadata.uid = Some("a-uid".into());
+    attachment.metadata.resource_version = Some("5".into());
+    attachment.spec.node_name = "node-1".into();
+    attachment.spec.fixed.handle_name = "h".into();
+    attachment
+}
+
+/// A claim of an Attachment on a node.
+fn claim_on(node: &str, uid: &str) -> VolumeClaim {
+    let claim = json!({
+        "apiVersion": "moor.dev/v1alpha1", "kind": "VolumeClaim",
+        "metadata": {"name": uid, "namespace": "default", "uid": uid, "resourceVersion": "5"},
+        "spec": {
+            "volumeName": "v", "accessMode": "SingleNodeWriter", "attachmentMode": "FileSystem",
+            "assignment": {
+                "nodeName": node, "nodeUID": "node-uid",
+                "attachment": "a", "attachmentUID": "a-uid", "handleName": "h",
+            },
+        },
+    });
+    serde_json::from_value(claim).unwrap()
+}
+
+/// A watch may tell of the end of an object before the answer to this pass's own write has come, and then no write is left that
+/// could change what was read: a pass that went on with it would repeat its step until the end of its turn.
+#[tokio::test]
+async fn what_has_ended_since_it_was_read_is_not_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_server, client) = Scripted::start(Vec::new()).await;
+    let mut pass = pass(dir.path(), client, Renewal::of(None)).await;
+    let uid = AttachmentUid::from("a-uid");
+    let read = attachment();
+    pass.agent.caches.attachments.apply(read.clone());
+    pass.live.insert(uid.clone(), Some(Arc::new(read)));
+    for claim in [claim_on("node-1", "here"), claim_on("node-2", "moved")] {
+        pass.agent.caches.claims.apply(claim.clone());
+        pass.live_claims.insert(ClaimUid::of(&claim.metadata), Some(Arc::new(claim)));
+    }
+    let seen = pass.observe().await.unwrap().seen;
+    assert!(seen.live(&uid).is_some() && seen.attachments.len() == 1);
+    let names = |seen: &Seen| seen.claims.iter().map(|claim| claim.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&seen), ["here", "moved"]);
+
+    pass.agent.caches.attachments.remove_confirmed(&uid);
+    pass.agent.caches.claims.remove_confirmed("here");
+    let seen = pass.observe().await.unwrap().seen;
+    assert!(seen.live(&uid).is_none() && seen.attachments.is_empty(), "it is read once more: {seen:?}");
+    assert_eq!(names(&seen), ["moved"], "no watch tells of that one");
+    assert!(seen.gone_claims.is_empty());
+}
+
+/// An etcd that was restored has an Attachment whose end this agent has seen, and takes in no more.
+#[tokio::test]
+async fn a_step_that_changes_nothing_is_not_repeated_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let answer = Answer::Json(serde_json::to_value(attachment()).unwrap());
+    let (server, client) = Scripted::start(vec![answer]).await;
+    let agent = pass(dir.path(), client, Renewal::of(None)).await.agent;
+    let record = Record {
+        attachment_uid: "a-uid".into(),
+        attachment_name: "a".into(),
+        handle_name: "h".into(),
+        ..Record::default()
+    };
+    agent.records.put(Stored { record, ..Stored::default() }).await.unwrap();
+    agent.caches.attachments.remove_confirmed("a-uid");
+    let next = tokio::time::timeout(Duration::from_secs(5), work(agent, "h".into())).await;
+    assert_eq!(next.expect("it has asked again"), Next::Retry);
+    assert_eq!(server.asked().len(), 1);
 }
 
 #[tokio::test]

@@ -221,9 +221,8 @@ impl Pass {
         view: &View,
     ) -> Result<Result<(), Failure>, NotDone> {
         let due = self.due_unpublish(claim, record, &view.seen);
+        let hidden = self.flags_to_hide(&record.attachment_uid, Some(claim), view);
         let claim = view.claims.get(claim);
-        let attachment = view.attachments.get(&record.attachment_uid);
-        let hidden = arguments::flags_to_hide(attachment.map(Arc::as_ref), claim.map(Arc::as_ref));
         let args = arguments::node_unpublish(record, target, hidden);
         let waiting: Vec<_> = claim.cloned().into_iter().collect();
         let call = plugin.node_unpublish_volume(args);
@@ -238,15 +237,22 @@ impl Pass {
         staging: &HostPath,
         view: &View,
     ) -> Result<Result<(), Failure>, NotDone> {
-        let attachment = view.attachments.get(&record.attachment_uid);
-        let args =
-            arguments::node_unstage(record, arguments::flags_to_hide(attachment.map(Arc::as_ref), None));
+        let hidden = self.flags_to_hide(&record.attachment_uid, None, view);
+        let args = arguments::node_unstage(record, hidden);
         let due = self.due(Rpc::NodeUnstageVolume, &record.driver_name);
         let step = NodeStep::Unstage { attachment: record.attachment_uid.clone() };
         let call = plugin.node_unstage_volume(args);
         let called =
             self.call(&due, plugin.process(), call, &view.waiting_for(&step), Reason::Unstaging).await?;
         Ok(self.accept(called, record, staging).await)
+    }
+
+    /// The mount flags of what an undo undoes, also of what has ended since it was read.
+    fn flags_to_hide(&self, uid: &AttachmentUid, claim: Option<&ClaimUid>, view: &View) -> Vec<String> {
+        let attachment = view.attachments.get(uid).or_else(|| self.live.get(uid)?.as_ref());
+        let claim =
+            claim.and_then(|uid| view.claims.get(uid).or_else(|| self.live_claims.get(uid)?.as_ref()));
+        arguments::flags_to_hide(attachment.map(Arc::as_ref), claim.map(Arc::as_ref))
     }
 
     /// After a call that failed or that no plugin was there for: the order that does not wait takes the step as undone

@@ -56,6 +56,7 @@ pub(crate) async fn work(agent: Arc<Agent>, handle: String) -> Next {
         tracing::debug!("{error}");
     }
     let started = Instant::now();
+    let mut done_last = None;
     while started.elapsed() < TURN {
         let view = match pass.observe().await {
             Ok(view) => view,
@@ -70,11 +71,16 @@ pub(crate) async fn work(agent: Arc<Agent>, handle: String) -> Next {
             pass.looked();
             return pass.rest(&view, wait).await;
         }
+        if done_last.as_ref() == Some(&step) {
+            // Whatever it has done is not seen, and would not be seen a thousand times a second either.
+            tracing::warn!(handle = pass.handle, ?step, "is due again right after it was done");
+            return Next::Retry;
+        }
         tracing::debug!(handle = pass.handle, ?step, "next step");
         // Boxed: a thousand passes that only look, as after a restart, stay small.
         let done = Box::pin(pass.act(&step, &view)).await;
         match done.map_err(|not_done| not_done.shown(&step, &pass.agent.node_name)) {
-            Ok(()) => {}
+            Ok(()) => done_last = Some(step),
             // There is nowhere to write it, and no step of its own to wait for.
             Err(NotDone::Failed(failure)) if subject(&step).is_none() => {
                 tracing::warn!(handle = pass.handle, ?step, "{failure}");
