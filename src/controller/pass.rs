@@ -122,11 +122,9 @@ async fn step(
     let mut looked = Looked::default();
     loop {
         let plan = plan(&seen.scene(&looked), verdicts);
-        // Whoever else waits for room there need not wait for anything but the grant.
-        if !matches!(
-            plan.step,
-            LeaderStep::CreateAttachment { .. } | LeaderStep::Look(Look::EndedReports | Look::Pod { .. })
-        ) {
+        // Whoever else waits for room there need not wait for anything but the grant. What is looked at before it is looked at in each
+        // step anew: it would never come to the grant if it took the mutex again after that.
+        if !matches!(plan.step, LeaderStep::CreateAttachment { .. } | LeaderStep::Look(_)) {
             *mutex = None;
         }
         if let LeaderStep::Look(look) = plan.step {
