@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ..calls import ATTACH, DETACH, PUBLISH, STAGE, UNSTAGE
+from ..calls import ATTACH, DETACH, PUBLISH, STAGE, UNPUBLISH, UNSTAGE, mutating
 from ..driver import AFTER, BEFORE
 from ..registry import scenario
 from ..world import World, expect
@@ -65,11 +65,15 @@ def _attachment(world: World, claim: str) -> str:
     return str(granted["spec"]["assignment"]["attachment"])
 
 
+_MADE = (ATTACH, STAGE, PUBLISH)
+_UNDONE = {ATTACH: DETACH, STAGE: UNSTAGE, PUBLISH: UNPUBLISH}
+
+
 @scenario("a claim that is deleted while it is attached or staged is undone, and nothing else is")
 def deleted_on_the_way(world: World) -> None:
     world.ready_volume()
-    volume, undone = world.handle(), {ATTACH: [ATTACH, DETACH], STAGE: [ATTACH, STAGE, UNSTAGE, DETACH]}
-    for rpc, expected in undone.items():
+    volume = world.handle()
+    for rpc in (ATTACH, STAGE):
         start, fault = world.driver.last(), world.driver.hang(rpc, AFTER)
         world.claim("claim", world.first)
         world.driver.await_met(fault)
@@ -79,7 +83,11 @@ def deleted_on_the_way(world: World) -> None:
         # The attach may begin before the claim is assigned. A claim that is deleted then goes at once; what was begun
         # for it is undone by its Attachment.
         world.cluster.wait_for("the Attachment to be gone", lambda: not world.attachments(), 20, 0.05)
-        world.expect_calls(expected, volume=volume, after=start)
+        found = [call.rpc for call in mutating(world.calls(volume=volume, after=start))]
+        # Who makes the calls may hear of the deletion later than the driver does that it may answer.
+        made = _MADE[: len(found) // 2]
+        wanted = [*made, *(_UNDONE[each] for each in reversed(made))]
+        expect(rpc in made and found == wanted, f"after {rpc} the calls were {', '.join(found)}")
 
 
 @scenario("an undo that fails is tried until it succeeds, and says so")
