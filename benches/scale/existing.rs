@@ -133,14 +133,19 @@ async fn idle(cluster: &Cluster, time: Duration) -> Value {
     })
 }
 
-/// `kill -9` of one process. Returns after how many seconds the new one was ready.
+/// `kill -9` of one process, three times. Returns after how many seconds the new one was ready, the middle of them: one alone may meet
+/// whatever else the API server does at times by itself.
 async fn restart_one(cluster: &Cluster, name: &str) -> f64 {
-    let started = Instant::now();
-    cluster.restart(name);
-    until_ready(cluster.actors[name].port).await;
-    let ready = started.elapsed().as_secs_f64();
-    until_settled(cluster).await;
-    ready
+    let mut all = [0.0; 3];
+    for seconds in &mut all {
+        let started = Instant::now();
+        cluster.restart(name);
+        until_ready(cluster.actors[name].port).await;
+        *seconds = started.elapsed().as_secs_f64();
+        until_settled(cluster).await;
+    }
+    all.sort_by(f64::total_cmp);
+    all[1]
 }
 
 /// `kill -9` of all processes at once; they are started again, and nothing is asked of them: what they write and call then is theirs.
