@@ -117,6 +117,14 @@ fn events(figures: &Figures) -> Option<(String, bool)> {
     Some((format!("{found:.1}"), found == 0.0))
 }
 
+/// Requests that were taken and those that were refused, for what is refused was tried. Earlier runs have not counted the latter.
+fn asked_for<'a>(
+    what: &'a Value,
+    [taken, refused]: [&str; 2],
+) -> Option<impl Iterator<Item = (&'a String, &'a Value)>> {
+    Some(what[taken].as_object()?.iter().chain(what[refused].as_object().into_iter().flatten()))
+}
+
 /// A row of a run that asks for less says nothing of what is asked.
 fn idle(figures: &Figures) -> Option<(String, bool)> {
     let last = *beside(figures).last()?;
@@ -124,11 +132,10 @@ fn idle(figures: &Figures) -> Option<(String, bool)> {
     if last < 50_000 || idle["seconds"].as_u64()? < 600 {
         return None;
     }
-    // One that was refused was tried. Earlier runs have not counted those.
-    let all =
-        idle["requests"].as_object()?.iter().chain(idle["refusedRequests"].as_object().into_iter().flatten());
-    let writes = all.filter(|(request, _)| is_write(request));
-    let found: Vec<_> = writes.map(|(request, count)| format!("{request} {count}")).collect();
+    let found: Vec<_> = asked_for(idle, ["requests", "refusedRequests"])?
+        .filter(|(request, _)| is_write(request))
+        .map(|(request, count)| format!("{request} {count}"))
+        .collect();
     let said = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
     Some((format!("{said} in {} s beside {last} claims", idle["seconds"]), found.is_empty()))
 }
@@ -181,11 +188,8 @@ fn restart(figures: &Figures) -> Option<(String, bool)> {
 
 /// Writes when all processes are started again and nothing is asked of them.
 fn written_at_restart(figures: &Figures) -> Option<(String, bool)> {
-    let restart = &figures.beside(10_000)?["restart"];
-    let all = restart["ownWrites"].as_object()?.values();
-    let all =
-        all.chain(restart["ownRefusedWrites"].as_object().into_iter().flat_map(serde_json::Map::values));
-    let found: f64 = all.filter_map(Value::as_f64).sum::<f64>() + 0.0;
+    let all = asked_for(&figures.beside(10_000)?["restart"], ["ownWrites", "ownRefusedWrites"])?;
+    let found = all.filter_map(|(_, count)| count.as_f64()).sum::<f64>() + 0.0;
     Some((format!("{found:.0}"), found == 0.0))
 }
 
